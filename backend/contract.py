@@ -1,0 +1,213 @@
+"""What the engine and its callers agree on. Imports neither torch nor vLLM nor Gradio."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pcm = NDArray[np.int16]
+
+
+class Task(StrEnum):
+    """The tasks of the Qwen3-TTS family, by vLLM-Omni's names."""
+
+    VOICE_CLONE = "Base"
+    NAMED_SPEAKER = "CustomVoice"
+    VOICE_DESIGN = "VoiceDesign"
+
+
+class Phase(StrEnum):
+    """Where the engine is in its life; only READY serves requests."""
+
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # the talker sampled its end-of-speech token
+    LENGTH = "length"  # max_frames was reached first
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+class SpeechError(Exception):
+    """Something a user can meet. The message is one sentence that says what to do."""
+
+
+class InvalidRequest(SpeechError):
+    """The request cannot be served by the loaded model; `param` names the field at fault."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class QueueFull(SpeechError):
+    """As many requests wait as are allowed to."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnavailable(SpeechError):
+    """The engine is not ready, or has failed."""
+
+
+@dataclass(frozen=True)
+class ReferenceClip:
+    """A voice to clone: mono float32 samples in [-1, 1] at `sample_rate_hz`, shape [samples]."""
+
+    samples: NDArray[np.float32]
+    sample_rate_hz: int
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.samples) / self.sample_rate_hz
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """One utterance. A value of None means the engine's default."""
+
+    text: str
+    task: Task
+    language: str = "Auto"
+    speaker: str | None = None
+    reference: ReferenceClip | None = None
+    transcript: str = ""
+    x_vector_only: bool = False
+    instruction: str = ""
+    seed: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    max_frames: int | None = None
+    first_chunk_frames: int | None = None
+    stream: bool = True
+
+
+@dataclass(frozen=True)
+class AudioChunk:
+    """A piece of a run's audio, in order: int16 mono PCM, shape [samples].
+
+    `elapsed_s` counts from when the engine took the request up (after any queue)
+    to when this chunk left the engine.
+    """
+
+    pcm: Pcm
+    sample_rate_hz: int
+    index: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a finished run measured. `ttfa_s` is the engine's: request taken up to first chunk out."""
+
+    request_id: str
+    seed: int
+    mode: str
+    finish_reason: FinishReason
+    chunks: int
+    frames: int
+    audio_s: float
+    queue_s: float
+    ttfa_s: float | None
+    total_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rtf(self) -> float | None:
+        """Generation time / audio time; below 1 is faster than real time."""
+        return self.total_s / self.audio_s if self.audio_s else None
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What the loaded checkpoint and engine can do; known once the engine is READY."""
+
+    model: str
+    device: str
+    mode: str
+    tasks: tuple[Task, ...]
+    languages: tuple[str, ...]
+    speakers: tuple[str, ...]
+    supports_instruction: bool
+    sample_rate_hz: int
+    samples_per_frame: int
+    max_text_chars: int
+    max_frames: int
+    # Frames of each streamed chunk; the last entry repeats.
+    chunk_schedule_frames: tuple[int, ...]
+    # Rough speech rate, for a duration estimate beside the text box.
+    chars_per_s: float = 14.0
+    # A sentence for the page where the weights are random, else empty.
+    untrained_note: str = ""
+    defaults: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """A snapshot: `detail` is what is being done or why it failed, `recent_rtf` None before the first run."""
+
+    phase: Phase
+    detail: str
+    running: int
+    queued: int
+    recent_rtf: float | None = None
+
+
+class SpeechRun(Protocol):
+    """One accepted request: iterate it for chunks; closing it aborts every stage.
+
+    Raises SpeechError from iteration if the run fails. `report` is None until
+    the run has ended, however it ended.
+    """
+
+    request_id: str
+    seed: int
+    report: RunReport | None
+
+    @property
+    def ahead(self) -> int:
+        """How many accepted runs are served before this one; 0 once it is being served."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]: ...
+
+    async def __anext__(self) -> AudioChunk: ...
+
+    async def aclose(self) -> None: ...
+
+
+class SpeechEngine(Protocol):
+    """Text to streamed speech. Calls are safe from any event loop or thread."""
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """None until READY."""
+        ...
+
+    def start(self) -> None:
+        """Begins loading in the background and returns at once; watch `status`."""
+        ...
+
+    def synthesize(self, request: SpeechRequest) -> SpeechRun:
+        """Accepts a request, to be iterated on the calling event loop.
+
+        Raises InvalidRequest, QueueFull or EngineUnavailable at once.
+        """
+        ...
+
+    def shutdown(self) -> None:
+        """Ends running requests, stops every stage process; blocks at most about 10 s."""
+        ...
