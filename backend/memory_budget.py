@@ -1,0 +1,91 @@
+"""How much of the machine each stage takes, computed from the machine and the checkpoint.
+
+vLLM-Omni's own deploy file asks for 0.3 + 0.3 of any card, which is 84 GB of a large one
+and too little of a small one.
+"""
+
+from collections.abc import Sequence
+
+from backend.contract import SpeechError
+from backend.stage_schema import DECODER_STAGE, TALKER_STAGE
+
+GIB = 1024**3
+MIB = 1024**2
+
+# One talker step and its sampler; the decoder on a whole 300-frame window, in bfloat16.
+TALKER_WORKSPACE_BYTES = int(1.5 * GIB)
+DECODER_WORKSPACE_BYTES = 2 * GIB
+# CUDA graphs are recorded after the stages have sized themselves, and each process keeps a
+# CUDA context: outside every fraction. As vLLM-Omni counts for stages that start side by
+# side: 2 GiB of graphs a stage and 2 GiB for the rest.
+OUTSIDE_BYTES = 6 * GIB
+# Prompt and a minute of speech: what a request is expected to use of its max_model_len.
+TYPICAL_REQUEST_TOKENS = 1024
+# The decoder has no attention cache, but vLLM asks for the size of one.
+DECODER_KV_CACHE_BYTES = 16 * MIB
+# vLLM hands out the cache in blocks, one of them kept empty.
+KV_CACHE_SLACK = 1.1
+
+
+class MemoryBudgetError(SpeechError):
+    """The model does not fit this machine; the message says by how much."""
+
+
+def memory_fractions(
+    total_bytes: int,
+    *,
+    talker_bytes: int,
+    decoder_bytes: int,
+    kv_bytes_per_token: int,
+    max_model_len: int,
+    max_num_seqs: int,
+) -> dict[int, float]:
+    """`gpu_memory_utilization` of each stage, both on one card of `total_bytes`.
+
+    Weights and workspace are taken as given. The talker's attention cache is sized for
+    `max_num_seqs` typical requests, less where the card is small, but never for less than
+    one request of `max_model_len` tokens, which vLLM insists on.
+    """
+    needed = int(kv_bytes_per_token * max_model_len * KV_CACHE_SLACK)
+    wanted = int(
+        kv_bytes_per_token * max_num_seqs * min(max_model_len, TYPICAL_REQUEST_TOKENS) * KV_CACHE_SLACK
+    )
+    decoder = decoder_bytes + DECODER_WORKSPACE_BYTES
+    talker = talker_bytes + TALKER_WORKSPACE_BYTES
+    spare = total_bytes - OUTSIDE_BYTES - decoder - talker
+    if spare < needed:
+        short_of = total_bytes - spare + needed
+        raise MemoryBudgetError(
+            f"The model needs a GPU with at least {short_of / GIB:.1f} GiB of memory and this one has "
+            f"{total_bytes / GIB:.1f} GiB; choose a smaller model or run with --device cpu."
+        )
+    talker += min(max(needed, wanted), spare)
+    return {
+        TALKER_STAGE: _fraction(talker, total_bytes),
+        DECODER_STAGE: _fraction(decoder, total_bytes),
+    }
+
+
+def kv_cache_bytes(*, kv_bytes_per_token: int, max_model_len: int, max_num_seqs: int) -> dict[int, int]:
+    """`kv_cache_memory_bytes` of each stage on a CPU: every request may reach `max_model_len`."""
+    talker = int(kv_bytes_per_token * max_model_len * max_num_seqs * KV_CACHE_SLACK)
+    return {TALKER_STAGE: talker, DECODER_STAGE: DECODER_KV_CACHE_BYTES}
+
+
+def split_cores(cores: Sequence[int]) -> dict[int, dict[str, str]]:
+    """Environment that binds each stage to its own half of `cores`, the talker to the larger.
+
+    With one core there is nothing to split: both are then left where the system puts them.
+    """
+    if len(cores) < 2:
+        return {stage: {"VLLM_CPU_OMP_THREADS_BIND": "nobind"} for stage in (TALKER_STAGE, DECODER_STAGE)}
+    half = (len(cores) + 1) // 2
+    return {
+        stage: {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, part))}
+        for stage, part in ((TALKER_STAGE, cores[:half]), (DECODER_STAGE, cores[half:]))
+    }
+
+
+def _fraction(stage_bytes: int, total_bytes: int) -> float:
+    # Down to four digits: both rounded up could ask for more than there is.
+    return int(stage_bytes / total_bytes * 10_000) / 10_000
