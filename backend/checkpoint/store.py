@@ -1,0 +1,116 @@
+"""Writes checkpoints to disk, and keeps the tiny one in the user's cache folder."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from backend.checkpoint.sizes import SIZES, Variant
+
+# Raise it when the same seed would give other files.
+_MAKER_VERSION = 1
+_MARKER = "untrained.json"
+_CODEC_FOLDER = "speech_tokenizer"
+_FILES = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer_config.json",
+    "model.safetensors",
+    f"{_CODEC_FOLDER}/config.json",
+    f"{_CODEC_FOLDER}/configuration.json",
+    f"{_CODEC_FOLDER}/preprocessor_config.json",
+    f"{_CODEC_FOLDER}/model.safetensors",
+    _MARKER,
+)
+_PROJECT = "qwen3-tts-demo"
+
+
+def make_checkpoint(out_dir: Path, size: str, variant: Variant, seed: int = 0, device: str = "cpu") -> None:
+    """Writes a Qwen3-TTS 12 Hz checkpoint with random weights into `out_dir` (made if need be).
+
+    The same arguments give the same bytes on the same version of torch and kind of
+    device. Raises KeyError for an unknown size.
+    """
+    # torch takes seconds to import, and most starts find the checkpoint made already.
+    from backend.checkpoint import configs
+    from backend.checkpoint.text import train_tokenizer
+    from backend.checkpoint.weights import make_codec_weights, make_model_weights
+
+    widths = SIZES[size]
+    (out_dir / _CODEC_FOLDER).mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(widths.text_vocab)
+    config, codec = configs.model_config(widths, variant, tokenizer), configs.codec_config(widths)
+    marker = {"maker_version": _MAKER_VERSION, "size": size, "variant": variant, "seed": seed}
+    texts = tokenizer.files() | {
+        name: json.dumps(content, indent=2) + "\n"
+        for name, content in (
+            ("config.json", config),
+            ("generation_config.json", configs.GENERATION_CONFIG),
+            ("preprocessor_config.json", configs.PREPROCESSOR_CONFIG),
+            (f"{_CODEC_FOLDER}/config.json", codec),
+            (f"{_CODEC_FOLDER}/configuration.json", configs.CODEC_CONFIGURATION),
+            (f"{_CODEC_FOLDER}/preprocessor_config.json", configs.CODEC_PREPROCESSOR_CONFIG),
+            (_MARKER, marker),
+        )
+    }
+    _save_tensors(make_model_weights(config, seed, device), out_dir / "model.safetensors")
+    _save_tensors(make_codec_weights(codec, seed, device), out_dir / _CODEC_FOLDER / "model.safetensors")
+    for name, text in texts.items():
+        (out_dir / name).write_text(text, encoding="utf-8")
+    for name in _FILES:
+        (out_dir / name).chmod(0o644)
+
+
+def _save_tensors(tensors: dict[str, Any], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"}
+    )
+
+
+def default_cache_dir() -> Path:
+    """$XDG_CACHE_HOME/qwen3-tts-demo, or ~/.cache/qwen3-tts-demo where that is unset or not absolute."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / _PROJECT
+
+
+def ensure_tiny_checkpoint(cache_dir: Path | None = None, variant: Variant = "base", seed: int = 0) -> Path:
+    """The folder of the tiny checkpoint, made on the first call (some seconds).
+
+    It appears whole or not at all, also when several processes make it at once.
+    Raises OSError if the cache folder cannot be written.
+    """
+    parent = cache_dir or default_cache_dir()
+    target = parent / f"tiny-{variant}-v{_MAKER_VERSION}-seed{seed}"
+    if _is_complete(target):
+        return target
+    parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
+    try:
+        made = work / "made"
+        make_checkpoint(made, "tiny", variant, seed)
+        if target.exists() and not _is_complete(target):
+            target.rename(work / "broken")
+        try:
+            made.rename(target)
+        except OSError:
+            if not _is_complete(target):
+                raise  # not another process that was faster
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _is_complete(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in _FILES)
+
+
+def is_untrained(model_dir: str | Path) -> bool:
+    """Whether the checkpoint was made here with random weights; False for a hub id or any other folder."""
+    return (Path(model_dir) / _MARKER).is_file()
