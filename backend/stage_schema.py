@@ -7,7 +7,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from backend.chunk_ramp import CHUNK_RAMP_HOOK, ramp_from_first_chunk
+from backend.chunk_ramp import ramp_from_first_chunk
 
 TALKER_STAGE = 0
 DECODER_STAGE = 1
@@ -134,7 +134,7 @@ class StageConfig(Section):
 
     @property
     def first_chunk_is_adjustable(self) -> bool:
-        """Whether a request may choose the size of its first chunk."""
+        """Whether a request may choose the size of its first chunk (see backend/chunk_ramp.py)."""
         return self.async_chunk and (self.chunking.codec_chunk_ramp is None or self.model_runner == "v1")
 
     def chunk_schedule_frames(self, first_chunk_frames: int | None = None) -> tuple[int, ...]:
@@ -165,8 +165,6 @@ class StageConfig(Section):
                 stage.setdefault("kv_cache_memory_bytes", kv_bytes)
             if env := (stage_env or {}).get(stage_id):
                 stage["env"] = {**env, **stage.get("env", {})}
-            if stage_id == TALKER_STAGE and self.first_chunk_is_adjustable and self.chunking.codec_chunk_ramp:
-                stage.setdefault("engine_extras", {}).setdefault(*CHUNK_RAMP_HOOK)
         path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
 
     def _stage(self, stage_id: int) -> Stage:
