@@ -1,0 +1,1 @@
+"""The Gradio page: text in, speech played while it is being made."""

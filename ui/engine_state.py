@@ -1,0 +1,145 @@
+"""What the page shows for the engine's state: the status chip, and every field the model decides."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from backend.contract import Capabilities, EngineStatus, Phase, Task
+from backend.voices import PresetVoice
+from ui.request import OWN_CLIP
+
+_HERE = Path(__file__).parent
+
+
+class EngineChip(gr.HTML):
+    """A `gr.HTML` whose value is `chip_value(...)`: the engine's phase in one line."""
+
+    def __init__(self, value: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(
+            value,
+            html_template=_CHIP_TEMPLATE,
+            css_template=_CHIP_CSS,
+            js_on_load=_CHIP_JS,
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    def postprocess(self, value: Any) -> Any:
+        return value
+
+
+def chip_value(status: EngineStatus, capabilities: Capabilities | None) -> dict[str, str]:
+    """`phase`, and the sentence to show for it."""
+    return {"phase": str(status.phase), "text": _chip_text(status, capabilities)}
+
+
+def _chip_text(status: EngineStatus, capabilities: Capabilities | None) -> str:
+    detail = f": {status.detail}" if status.detail else ""
+    if status.phase is Phase.LOADING:
+        return f"Loading{detail}"
+    if status.phase is Phase.WARMING:
+        return f"Warming up{detail}"
+    if status.phase is Phase.FAILED:
+        return f"Failed{detail}"
+    if status.phase is Phase.CLOSED or capabilities is None:
+        return "Shut down"
+    text = f"Ready · {capabilities.model} · {capabilities.device}"
+    if status.running:
+        text += f" · {status.running} running"
+    if status.queued:
+        text += f" · {status.queued} waiting"
+    return text
+
+
+def voice_choices(
+    task: Task, capabilities: Capabilities, voices: Sequence[PresetVoice]
+) -> list[tuple[str, str]]:
+    """(label, value) of every voice the task can speak with; none where the voice is described instead."""
+    if task is Task.NAMED_SPEAKER:
+        return [(name, name) for name in capabilities.speakers]
+    if task is Task.VOICE_CLONE:
+        return [(voice.label, voice.name) for voice in voices] + [("My own clip", OWN_CLIP)]
+    return []
+
+
+def task_updates(task: Task, capabilities: Capabilities, voices: Sequence[PresetVoice]) -> dict[str, Any]:
+    """Updates by field name for the fields that depend on the task."""
+    choices = voice_choices(task, capabilities, voices)
+    voice = choices[0][1] if choices else None
+    design = task is Task.VOICE_DESIGN
+    return {
+        "voice": gr.Dropdown(choices=choices, value=voice, visible=bool(choices)),
+        "instruction": gr.Textbox(
+            visible=design or capabilities.supports_instruction,
+            label="Describe the voice" if design else "Instruction",
+            placeholder=_DESIGN_HINT if design else _INSTRUCTION_HINT,
+            info=None if design else "How to say it (optional)",
+        ),
+        **voice_updates(voice, task, voices),
+    }
+
+
+def voice_updates(voice: str | None, task: Task, voices: Sequence[PresetVoice]) -> dict[str, Any]:
+    """Updates by field name for the fields that depend on the chosen voice."""
+    preset = next((candidate for candidate in voices if candidate.name == voice), None)
+    cloning = task is Task.VOICE_CLONE
+    return {
+        "listen": gr.Button(visible=cloning and preset is not None),
+        "preset_audio": gr.Audio(value=str(preset.audio_path) if cloning and preset else None),
+        "voice_note": gr.Markdown(
+            value=preset.description if cloning and preset else "",
+            visible=cloning and bool(preset and preset.description),
+        ),
+        "own_voice": gr.Group(visible=cloning and preset is None),
+        "x_vector_only": gr.Checkbox(visible=cloning),
+    }
+
+
+def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]) -> dict[str, Any]:
+    """Updates by field name for everything the loaded model decides."""
+    languages = capabilities.languages or ("Auto",)
+    frame_s = capabilities.samples_per_frame / capabilities.sample_rate_hz
+    longest_s = int(capabilities.max_frames * frame_s)
+    return {
+        "note": gr.Markdown(value=capabilities.untrained_note, visible=bool(capabilities.untrained_note)),
+        "task": gr.Radio(
+            choices=[(_TASK_LABELS[task], str(task)) for task in capabilities.tasks],
+            value=str(capabilities.tasks[0]),
+            visible=len(capabilities.tasks) > 1,
+        ),
+        "language": gr.Dropdown(
+            choices=list(languages), value="Auto" if "Auto" in languages else languages[0]
+        ),
+        "meter": gr.update(max_chars=capabilities.max_text_chars, chars_per_s=capabilities.chars_per_s),
+        "temperature": gr.Number(placeholder=_default(capabilities, "temperature")),
+        "top_k": gr.Number(placeholder=_default(capabilities, "top_k")),
+        "max_length_s": gr.Number(placeholder=f"at most {longest_s}", maximum=longest_s),
+        "first_chunk_frames": gr.Number(placeholder=str(capabilities.chunk_schedule_frames[0])),
+        **task_updates(capabilities.tasks[0], capabilities, voices),
+    }
+
+
+def _default(capabilities: Capabilities, name: str) -> str:
+    return f"{capabilities.defaults[name]:g}" if name in capabilities.defaults else "default"
+
+
+_TASK_LABELS = {
+    Task.VOICE_CLONE: "Clone a voice",
+    Task.NAMED_SPEAKER: "Named voice",
+    Task.VOICE_DESIGN: "Design a voice",
+}
+_DESIGN_HINT = "A calm, low male voice with a slight rasp, close to the microphone"
+_INSTRUCTION_HINT = "Cheerfully, a little out of breath"
+
+_CHIP_TEMPLATE = """
+<div class="chip" role="status" aria-live="polite" data-phase="loading">
+  <span class="dot" aria-hidden="true"></span><span class="text"></span>
+</div>
+"""
+_CHIP_JS = (_HERE / "engine_chip.js").read_text()
+_CHIP_CSS = (_HERE / "engine_chip.css").read_text()

@@ -1,0 +1,317 @@
+"""The page: handlers first, layout last."""
+
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from backend.contract import InvalidRequest, Phase, ReferenceClip, SpeechEngine, Task
+from backend.reference_audio import load_reference_clip
+from backend.voices import PresetVoice
+from ui.engine_state import (
+    EngineChip,
+    capability_updates,
+    chip_value,
+    task_updates,
+    voice_updates,
+)
+from ui.player import SpeechPlayer
+from ui.request import OWN_CLIP, ClipLoader, Fields
+from ui.run_panel import RunPanel
+from ui.speaker import Speaker, Update
+from ui.text_meter import TextMeter
+
+EXAMPLES = (
+    "The kettle has just boiled, and there is fresh bread on the table.",
+    "Could you read that back to me once more, a little slower this time?",
+    "At nine o'clock the rain stopped, the clouds opened, and the whole harbour turned to silver.",
+)
+
+# Private handlers: quick, unqueued, and no spinner over what they update.
+_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+POLL_WHILE_STARTING_S = 1.0
+POLL_S = 3.0
+
+
+class Page:
+    """Handlers of one page, which serves every visitor."""
+
+    def __init__(self, engine: SpeechEngine, voices: Sequence[PresetVoice], load_clip: ClipLoader) -> None:
+        self.engine = engine
+        self.voices = voices
+        self.load_clip = load_clip
+        self.speaker = Speaker(engine, voices, load_clip)
+
+    async def speak(
+        self,
+        text: str,
+        voice: str | None,
+        language: str | None,
+        stream: bool,
+        own_clip: str | None,
+        transcript: str,
+        x_vector_only: bool,
+        instruction: str,
+        seed: float | None,
+        temperature: float | None,
+        top_k: float | None,
+        max_length_s: float | None,
+        first_chunk_frames: float | None,
+        task: str | None,
+        run_id: str,
+    ) -> AsyncGenerator[Update, None]:
+        """Streams speech: each value has a chunk of int16 PCM, the last the whole clip and all figures."""
+        fields = Fields(
+            text=text or "",
+            voice=voice,
+            own_clip=own_clip,
+            transcript=transcript or "",
+            x_vector_only=x_vector_only,
+            instruction=instruction or "",
+            language=language,
+            stream=stream,
+            seed=_whole(seed),
+            temperature=temperature,
+            top_k=_whole(top_k),
+            max_length_s=max_length_s,
+            first_chunk_frames=_whole(first_chunk_frames),
+        )
+        async for update in self.speaker.speak(fields, task, run_id):
+            yield update
+
+    def refresh(self, fields: dict[str, Any], shown: dict[str, str] | None) -> dict[Any, Any]:
+        """Brings a page up to date; the fields only when the engine's phase has changed since `shown`."""
+        status, capabilities = self.engine.status, self.engine.capabilities
+        updates: dict[str, Any] = {"chip": chip_value(status, capabilities)}
+        if not shown or shown.get("phase") != status.phase:
+            starting = status.phase in (Phase.LOADING, Phase.WARMING)
+            updates["poll"] = gr.Timer(POLL_WHILE_STARTING_S if starting else POLL_S)
+            updates["speak"] = gr.Button(interactive=status.phase is Phase.READY)
+            if status.phase is Phase.READY and capabilities is not None:
+                updates |= capability_updates(capabilities, self.voices)
+        return {fields[name]: update for name, update in updates.items()}
+
+    def rest(self) -> tuple[Any, Any]:
+        """Speak and Stop when no run is going on."""
+        return gr.Button(interactive=self.engine.status.phase is Phase.READY), gr.Button(interactive=False)
+
+    def check_clip(self, clip: str | None) -> Any:
+        """Says at once whether an uploaded or recorded clip can be used."""
+        if not clip:
+            return gr.Markdown(value="", visible=False)
+        try:
+            reference: ReferenceClip = self.load_clip(Path(clip))
+        except InvalidRequest as error:
+            return gr.Markdown(value=f"**{error}**", visible=True)
+        return gr.Markdown(value=f"{reference.duration_s:.1f} s, good to use.", visible=True)
+
+
+def build_page(
+    engine: SpeechEngine,
+    voices: Sequence[PresetVoice] = (),
+    load_clip: Callable[[Path], ReferenceClip] = load_reference_clip,
+    title: str = "Speak",
+) -> gr.Blocks:
+    """The page for `engine`, which may still be loading. Launch it with `ui.theme.launch_options()`.
+
+    The engine has its own queue, so the speak event has no concurrency limit: a run that is one
+    too many is refused by the engine, with a sentence.
+    """
+    page = Page(engine, voices, load_clip)
+    player = SpeechPlayer(render=False, elem_id="speech-player")
+    fields: dict[str, Any] = {}
+
+    with gr.Blocks(title=title, delete_cache=(3600, 3600), analytics_enabled=False) as demo:
+        with gr.Row(elem_id="page-head"):
+            gr.Markdown(f"# {title}", container=False)
+            fields["chip"] = EngineChip(chip_value(engine.status, engine.capabilities), elem_id="engine-chip")
+        fields["note"] = gr.Markdown(visible=False, elem_id="untrained-note")
+        with gr.Row():
+            with gr.Column(scale=6, min_width=320):
+                fields |= _text_fields()
+                fields |= _voice_fields()
+                fields |= _advanced_fields()
+            with gr.Column(scale=5, min_width=320, elem_id="result"):
+                with gr.Row():
+                    fields["speak"] = gr.Button(
+                        "Speak",
+                        variant="primary",
+                        size="lg",
+                        interactive=False,
+                        elem_id="speak-button",
+                        scale=3,
+                    )
+                    fields["stop"] = gr.Button(
+                        "Stop", size="lg", interactive=False, elem_id="stop-button", scale=1, min_width=96
+                    )
+                with gr.Column(elem_id="run-card"):
+                    panel = RunPanel(elem_id="run-panel")
+                    player.render()
+                clip = gr.Audio(
+                    label="Finished clip",
+                    interactive=False,
+                    format="wav",
+                    buttons=["download"],
+                    elem_id="finished-clip",
+                )
+        run_id = gr.Textbox(visible=False, label="Run id")
+        fields["poll"] = gr.Timer(POLL_WHILE_STARTING_S)
+
+        _wire_run(page, fields, run_id, player, clip, panel)
+        _wire_fields(page, fields)
+        everything = list(fields.values())
+
+        def refresh(shown: dict[str, str] | None) -> dict[Any, Any]:
+            return page.refresh(fields, shown)
+
+        demo.load(lambda: refresh(None), None, everything, **_QUIET)
+        fields["poll"].tick(refresh, fields["chip"], everything, **_QUIET)
+    return demo
+
+
+def _wire_run(
+    page: Page,
+    fields: dict[str, Any],
+    run_id: gr.Textbox,
+    player: SpeechPlayer,
+    clip: gr.Audio,
+    panel: RunPanel,
+) -> None:
+    speak, stop = fields["speak"], fields["stop"]
+    names = [field.name for field in dataclasses.fields(Fields)]
+    run = speak.click(
+        page.speak,
+        [*(fields[name] for name in names), fields["task"], run_id],
+        [player, clip, panel],
+        js=f"(...inputs) => [...inputs.slice(0, -1), {player.start_js}]",
+        api_name="speak",
+        concurrency_limit=None,
+        trigger_mode="once",
+        show_progress="hidden",
+    )
+    busy = "() => [{interactive: false, __type__: 'update'}, {interactive: true, __type__: 'update'}]"
+    speak.click(None, None, [speak, stop], js=busy, **_QUIET)
+    run.failure(None, None, None, js=f"() => {{ {player.fail_js} }}", **_QUIET)
+    run.then(page.rest, None, [speak, stop], **_QUIET)
+    stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **_QUIET)
+    panel.reuse_seed(_event_seed, None, fields["seed"], **_QUIET)
+
+
+def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
+    def pick(updates: dict[str, Any]) -> dict[Any, Any]:
+        return {fields[name]: update for name, update in updates.items()}
+
+    def task_of(name: str | None) -> Task:
+        return Task(name) if name else Task.VOICE_CLONE
+
+    def task_chosen(name: str) -> dict[Any, Any]:
+        capabilities = page.engine.capabilities
+        return pick(task_updates(Task(name), capabilities, page.voices)) if capabilities else {}
+
+    def voice_chosen(voice: str | None, task: str | None) -> dict[Any, Any]:
+        return pick(voice_updates(voice, task_of(task), page.voices))
+
+    by_voice = [fields[n] for n in ("listen", "preset_audio", "voice_note", "own_voice", "x_vector_only")]
+    fields["task"].input(
+        task_chosen, fields["task"], [fields["voice"], fields["instruction"], *by_voice], **_QUIET
+    )
+    fields["voice"].input(voice_chosen, [fields["voice"], fields["task"]], by_voice, **_QUIET)
+    fields["own_clip"].change(page.check_clip, fields["own_clip"], fields["clip_note"], **_QUIET)
+    # In-context cloning is what a transcript is for, so giving one asks for it.
+    fields["transcript"].input(
+        None, fields["transcript"], fields["x_vector_only"], js="(words) => !words.trim()", **_QUIET
+    )
+    fields["listen"].click(None, None, None, js=_LISTEN_JS, **_QUIET)
+    fields["text"].change(None, fields["text"], fields["meter"], js="(text) => text", **_QUIET)
+
+
+def _text_fields() -> dict[str, Any]:
+    text = gr.Textbox(
+        value=EXAMPLES[0],
+        label="Text",
+        placeholder="What should be said?",
+        lines=4,
+        max_lines=12,
+        elem_id="speech-text",
+    )
+    meter = TextMeter(
+        EXAMPLES[0], text_selector="#speech-text", speak_selector="#speak-button", elem_id="text-meter"
+    )
+    gr.Examples([[sentence] for sentence in EXAMPLES], text, label="Examples", api_visibility="private")
+    return {"text": text, "meter": meter}
+
+
+def _voice_fields() -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    fields["task"] = gr.Radio(choices=[], value=None, label="Task", visible=False)
+    with gr.Row():
+        # Custom values reach the engine's own check, whose sentence names the choices.
+        fields["voice"] = gr.Dropdown(
+            choices=[], value=None, label="Voice", allow_custom_value=True, elem_id="voice", scale=3
+        )
+        fields["listen"] = gr.Button("Listen", visible=False, elem_id="listen-button", scale=1, min_width=90)
+        fields["language"] = gr.Dropdown(
+            choices=["Auto"], value="Auto", label="Language", allow_custom_value=True, scale=2, min_width=120
+        )
+    fields["preset_audio"] = gr.Audio(
+        visible="hidden",
+        interactive=False,
+        elem_id="preset-audio",
+        waveform_options=gr.WaveformOptions(show_recording_waveform=False),
+    )
+    fields["voice_note"] = gr.Markdown(visible=False)
+    with gr.Group(visible=False) as fields["own_voice"]:
+        fields["own_clip"] = gr.Audio(
+            sources=["upload", "microphone"],
+            type="filepath",
+            label="Clip of the voice, 1 to 30 s",
+            elem_id="own-clip",
+        )
+        fields["clip_note"] = gr.Markdown(visible=False, padding=True, elem_id="clip-note")
+        fields["transcript"] = gr.Textbox(
+            label="Transcript of the clip", info="Optional; lets the model follow the clip's rhythm too"
+        )
+    fields["x_vector_only"] = gr.Checkbox(
+        value=True,
+        visible=False,
+        label="x-vector only",
+        info="Take only the sound of the voice. Off: the clip and its transcript guide the delivery as well.",
+    )
+    fields["instruction"] = gr.Textbox(label="Instruction", visible=False, elem_id="instruction")
+    fields["stream"] = gr.Checkbox(
+        value=True, label="Streaming", info="Play while the speech is being made", elem_id="streaming"
+    )
+    return fields
+
+
+def _advanced_fields() -> dict[str, Any]:
+    with gr.Accordion("Advanced", open=False), gr.Row():
+        return {
+            "seed": gr.Number(label="Seed", placeholder="random", precision=0, minimum=0, elem_id="seed"),
+            "temperature": gr.Number(label="Temperature", placeholder="default", minimum=0, step=0.05),
+            "top_k": gr.Number(label="Top-k", placeholder="default", precision=0, minimum=1),
+            "max_length_s": gr.Number(label="Max length (s)", placeholder="default", minimum=0.1),
+            "first_chunk_frames": gr.Number(
+                label="First chunk (frames)", placeholder="default", precision=0, minimum=1
+            ),
+        }
+
+
+def _event_seed(event: gr.EventData) -> int:
+    return int(event.seed)
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+_LISTEN_JS = """() => {
+  const audio = document.querySelector('#preset-audio audio');
+  if (!audio) return;
+  if (audio.paused) { audio.currentTime = 0; audio.play(); } else audio.pause();
+}"""
+
+__all__ = ["OWN_CLIP", "build_page"]

@@ -1,0 +1,91 @@
+"""From the page's fields to a SpeechRequest."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.contract import Capabilities, InvalidRequest, ReferenceClip, SpeechRequest, Task
+from backend.voices import PresetVoice
+
+# The voice choice that means the visitor's own recording.
+OWN_CLIP = "own clip"
+
+ClipLoader = Callable[[Path], ReferenceClip]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The page's inputs as they come from Gradio. None or '' means: not given."""
+
+    text: str
+    voice: str | None = None
+    language: str | None = None
+    stream: bool = True
+    own_clip: str | None = None
+    transcript: str = ""
+    x_vector_only: bool = True
+    instruction: str = ""
+    seed: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    max_length_s: float | None = None
+    first_chunk_frames: int | None = None
+
+
+def build_request(
+    fields: Fields,
+    task: Task,
+    capabilities: Capabilities,
+    voices: Sequence[PresetVoice],
+    load_clip: ClipLoader,
+) -> SpeechRequest:
+    """Reads and checks the reference clip, so it may take a moment; call it in a thread.
+
+    Raises InvalidRequest. What only the engine can judge is left to it.
+    """
+    speaker, reference, transcript, x_vector_only = None, None, "", False
+    if task is Task.NAMED_SPEAKER:
+        speaker = fields.voice or next(iter(capabilities.speakers), None)
+    elif task is Task.VOICE_CLONE:
+        clip, transcript = _clip_and_transcript(fields, voices)
+        reference = load_clip(clip)
+        # In-context cloning needs the clip's words; without them only the voice can be taken.
+        x_vector_only = fields.x_vector_only or not transcript
+    return SpeechRequest(
+        text=fields.text,
+        task=task,
+        language=fields.language or "Auto",
+        speaker=speaker,
+        reference=reference,
+        transcript="" if x_vector_only else transcript,
+        x_vector_only=x_vector_only,
+        instruction=(fields.instruction or "").strip(),
+        seed=fields.seed,
+        temperature=fields.temperature,
+        top_k=fields.top_k,
+        max_frames=_frames(fields.max_length_s, capabilities),
+        first_chunk_frames=fields.first_chunk_frames,
+        stream=fields.stream,
+    )
+
+
+def _clip_and_transcript(fields: Fields, voices: Sequence[PresetVoice]) -> tuple[Path, str]:
+    choice = fields.voice
+    # Through the API a clip may come without a word about the voice.
+    if choice == OWN_CLIP or (fields.own_clip and not choice) or not voices:
+        if not fields.own_clip:
+            raise InvalidRequest(
+                "Upload or record a clip of the voice, or choose a preset voice.", "own_clip"
+            )
+        return Path(fields.own_clip), (fields.transcript or "").strip()
+    preset = next((voice for voice in voices if voice.name == choice), None) if choice else voices[0]
+    if preset is None:
+        known = ", ".join(voice.name for voice in voices)
+        raise InvalidRequest(f"There is no voice named {choice!r}; choose one of {known}.", "voice")
+    return preset.audio_path, preset.transcript
+
+
+def _frames(seconds: float | None, capabilities: Capabilities) -> int | None:
+    if seconds is None:
+        return None
+    return max(1, round(seconds * capabilities.sample_rate_hz / capabilities.samples_per_frame))

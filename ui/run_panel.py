@@ -1,0 +1,150 @@
+"""RunPanel: the status line and figures of a run, from the server and from the browser's player."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from backend.contract import FinishReason, RunReport
+
+_HERE = Path(__file__).parent
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    GENERATING = "generating"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What the server knows of a run; durations are seconds, RTF is generation time / audio time."""
+
+    run_id: str
+    state: RunState
+    streamed: bool = True
+    message: str = ""
+    ahead: int = 0
+    chunks: int = 0
+    audio_s: float = 0.0
+    ttfa_s: float | None = None
+    total_s: float | None = None
+    queue_s: float = 0.0
+    rtf: float | None = None
+    rtf_text: str = ""
+    mode: str = ""
+    seed: int | None = None
+    finish_reason: str = ""
+
+    def value(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def finished_view(run_id: str, report: RunReport, *, streamed: bool, stopped: bool = False) -> RunView:
+    """The view of a run that has ended without an error."""
+    message = " ".join(report.notes)
+    if report.finish_reason is FinishReason.LENGTH:
+        message = f"{_LENGTH_NOTE} {message}".strip()
+    # A stopped run's RTF compares a cut-off clip with time spent on audio that nobody got.
+    rtf = None if stopped else report.rtf
+    return RunView(
+        run_id=run_id,
+        state=RunState.STOPPED if stopped else RunState.FINISHED,
+        streamed=streamed,
+        message=message,
+        chunks=report.chunks,
+        audio_s=report.audio_s,
+        ttfa_s=report.ttfa_s,
+        total_s=report.total_s,
+        queue_s=report.queue_s,
+        rtf=rtf,
+        rtf_text=rtf_text(rtf),
+        mode=report.mode,
+        seed=report.seed,
+        finish_reason=str(report.finish_reason),
+    )
+
+
+def rtf_text(rtf: float | None) -> str:
+    """For example "0.16 (6.2x real time)"."""
+    return f"{rtf:.2f} ({1 / rtf:.1f}x real time)" if rtf else ""
+
+
+class RunPanel(gr.HTML):
+    """A `gr.HTML` whose value is a `RunView`; figures only the browser has are filled in there."""
+
+    def __init__(
+        self,
+        value: dict[str, Any] | None = None,
+        *,
+        idle_text: str = "Press Speak to hear the text",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            value,
+            idle_text=idle_text,
+            html_template=_TEMPLATE,
+            css_template=(_HERE / "run_panel.css").read_text(),
+            js_on_load=(_HERE / "run_panel.js").read_text(),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    def postprocess(self, value: Any) -> Any:
+        return value.value() if isinstance(value, RunView) else value
+
+    def api_info(self) -> dict[str, Any]:
+        kinds = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
+        names = {name: str(field.type).split(" ")[0] for name, field in RunView.__dataclass_fields__.items()}
+        return {
+            "type": "object",
+            "properties": {name: {"type": kinds.get(kind, "string")} for name, kind in names.items()},
+        }
+
+    def example_payload(self) -> Any:
+        return RunView(run_id="", state=RunState.FINISHED).value()
+
+    def example_value(self) -> Any:
+        return self.example_payload()
+
+
+_LENGTH_NOTE = "The speech was cut off at the length limit; raise Max length under Advanced for more."
+
+
+def _card(title: str, field: str, hint: str, classes: str = "card") -> str:
+    return f'<div class="{classes}" title="{hint}"><dt>{title}</dt><dd data-field="{field}"></dd></div>'
+
+
+_TEMPLATE = f"""
+<section data-state="idle" aria-label="Run">
+  <div class="status">
+    <span class="dot" aria-hidden="true"></span>
+    <span data-field="status" role="status" aria-live="polite"></span>
+    <span data-field="elapsed" aria-label="Elapsed"></span>
+  </div>
+  <p data-field="note" role="status" aria-live="polite"></p>
+  <dl class="cards">
+    {_card("Audible TTFA", "audible", "From the click to the first sample rendered in this browser")}
+    {_card("Engine TTFA", "ttfa", "From taking the request up to the first audio chunk")}
+    {_card("RTF", "rtf", "Generation time / audio time; below 1 is faster than real time", "card wide")}
+    {_card("Audio", "audio", "Speech made so far")}
+    {_card("Chunks", "chunks", "Pieces the audio was streamed in")}
+    {_card("Underruns", "underruns", "Times playback ran out of audio")}
+    {_card("Mode", "mode", "How the engine ran the code predictor")}
+    {_card("Queue", "queue", "Time spent waiting for other runs")}
+    <div class="card wide" title="The same text and seed give the same speech"><dt>Seed</dt>
+      <dd>
+        <span data-field="seed"></span>
+        <button type="button" data-field="reuse" hidden>Use again</button>
+      </dd>
+    </div>
+  </dl>
+</section>
+"""
