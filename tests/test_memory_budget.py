@@ -1,0 +1,72 @@
+import pytest
+
+from backend.memory_budget import (
+    GIB,
+    OUTSIDE_BYTES,
+    MemoryBudgetError,
+    kv_cache_bytes,
+    memory_fractions,
+    split_cores,
+)
+
+# 28 layers, 8 key/value heads of 128, bfloat16: the talker of both published sizes.
+KV_BYTES_PER_TOKEN = 28 * 8 * 128 * 2 * 2
+
+
+def fractions(card_gib: float, weights_gib: float = 4.5, max_num_seqs: int = 16) -> dict[int, float]:
+    return memory_fractions(
+        int(card_gib * GIB),
+        talker_bytes=int(weights_gib * GIB),
+        decoder_bytes=int(0.4 * GIB),
+        kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+        max_model_len=4096,
+        max_num_seqs=max_num_seqs,
+    )
+
+
+def test_a_large_card_is_not_taken_whole() -> None:
+    assert sum(fractions(139).values()) < 0.1
+
+
+@pytest.mark.parametrize("card_gib", [16, 22, 44, 80, 139])
+def test_every_card_keeps_room_for_graphs_and_contexts(card_gib: float) -> None:
+    assert sum(fractions(card_gib, max_num_seqs=64).values()) <= 1 - OUTSIDE_BYTES / (card_gib * GIB)
+
+
+def test_more_requests_take_more_memory_until_the_card_is_full() -> None:
+    few, many = fractions(44, max_num_seqs=4), fractions(44, max_num_seqs=64)
+    assert few[0] < many[0]
+    assert few[1] == many[1]
+    assert fractions(16, max_num_seqs=64) == fractions(16, max_num_seqs=640)
+
+
+def test_one_request_of_full_length_always_fits() -> None:
+    taken = fractions(139, weights_gib=0, max_num_seqs=1)[0] * 139 * GIB
+    assert taken >= KV_BYTES_PER_TOKEN * 4096
+
+
+def test_a_card_that_is_too_small_is_told_what_is_missing() -> None:
+    with pytest.raises(MemoryBudgetError) as refused:
+        fractions(8)
+    needed_gib = float(str(refused.value).partition("at least ")[2].split(" GiB")[0])
+    assert "8.0 GiB" in str(refused.value)
+    assert fractions(needed_gib + 0.1)
+    with pytest.raises(MemoryBudgetError):
+        fractions(needed_gib - 0.1)
+
+
+def test_a_cpu_holds_every_request_at_full_length() -> None:
+    sizes = kv_cache_bytes(kv_bytes_per_token=2048, max_model_len=4096, max_num_seqs=4)
+    assert 2048 * 4096 * 4 <= sizes[0] < 2 * 2048 * 4096 * 4
+    assert 0 < sizes[1] <= 16 * 1024**2
+
+
+@pytest.mark.parametrize(
+    ("cores", "talker", "decoder"),
+    [([0, 1], "0", "1"), ([4, 6, 7], "4,6", "7"), ([0, 1, 2, 3], "0,1", "2,3"), ([5], "nobind", "nobind")],
+)
+def test_each_stage_has_cores_of_its_own(cores: list[int], talker: str, decoder: str) -> None:
+    assert split_cores(cores) == {
+        0: {"VLLM_CPU_OMP_THREADS_BIND": talker},
+        1: {"VLLM_CPU_OMP_THREADS_BIND": decoder},
+    }
