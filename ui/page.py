@@ -197,6 +197,7 @@ def _wire_run(
     run.failure(None, None, None, js=f"() => {{ {player.fail_js} }}", **_QUIET)
     run.then(page.rest, None, [speak, stop], **_QUIET)
     stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **_QUIET)
+    clip.play(None, None, None, js=panel.clip_played_js, **_QUIET)
     panel.reuse_seed(_event_seed, None, fields["seed"], **_QUIET)
 
 

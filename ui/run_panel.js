@@ -86,16 +86,12 @@ watch("value", () => {
   draw();
 });
 
-// One clip, no streaming: the page's own audio element plays it, and says when it starts to.
-document.addEventListener(
-  "playing",
-  ({ target }) => {
-    if (run.streamed !== false || heard.audibleMs != null || !target.closest("#finished-clip")) return;
-    heard.audibleMs = Date.now() - heard.clickedAt;
-    draw();
-  },
-  true,
-);
+// Streaming off: the page's own audio player plays the one clip there is.
+document.addEventListener("speech-clip-played", () => {
+  if (run.streamed !== false || heard.audibleMs != null) return;
+  heard.audibleMs = Date.now() - heard.clickedAt;
+  draw();
+});
 
 find("reuse").addEventListener("click", () => trigger("reuse_seed", { seed: run.seed }));
 draw();

@@ -94,6 +94,11 @@ class RunPanel(gr.HTML):
             **kwargs,
         )
 
+    @property
+    def clip_played_js(self) -> str:
+        """A function for the `play` event of the player that plays a run which is not streamed."""
+        return "() => { document.dispatchEvent(new CustomEvent('speech-clip-played')) }"
+
     def preprocess(self, payload: Any) -> Any:
         return payload
 

@@ -1,0 +1,55 @@
+"""A real Chromium that opens the page, presses Speak and listens."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+
+from tests.browser.visitor import Visitor
+
+_TAP = (Path(__file__).parent / "tap.js").read_text()
+_CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+
+expect.set_options(timeout=10_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+# Not per session: Playwright's event loop would stay in the way of asyncio tests that run later.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=_CHROMIUM,
+            args=["--no-sandbox", "--host-resolver-rules=MAP *.test 127.0.0.1"],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    context.add_init_script(_TAP)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def visit(context: BrowserContext) -> Callable[[str], Visitor]:
+    """Opens the page at a URL and waits until it can speak."""
+
+    def open_page(url: str) -> Visitor:
+        page = context.new_page()
+        page.goto(url)
+        visitor = Visitor(page)
+        visitor.wait_until_ready()
+        return visitor
+
+    return open_page
