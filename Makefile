@@ -13,6 +13,9 @@ HARDWARE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 CPU_LOCK := $(UV) pip compile --quiet --no-header --no-annotate --python-version 3.11 \
 	--python-platform x86_64-unknown-linux-gnu --override scripts/requirements-cpu.overrides \
 	scripts/requirements-cpu.in
+# Fails quietly where packages cannot be installed.
+apt_install = { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); }
 
 .PHONY: help run test bench lint lock clean chromium
 
@@ -47,9 +50,7 @@ clean:
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 chromium:
-	@command -v chromium >/dev/null || { \
-		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } || \
+	@command -v chromium >/dev/null || $(call apt_install,chromium) || \
 		echo 'Chromium is missing, so the browser tests are skipped; on Debian: apt-get install chromium.'
 
 $(VENV)/installed-dev: $(VENV)/installed-$(HARDWARE) pyproject.toml
@@ -61,6 +62,8 @@ $(VENV)/installed-gpu: requirements.txt | $(UV)
 	@touch $@
 
 $(VENV)/installed-cpu: requirements-cpu.txt | $(UV)
+	@$(PY) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || $(call apt_install,libnuma1) || { \
+		echo 'vLLM needs libnuma on a CPU and it is missing; on Debian: apt-get install libnuma1.' >&2; exit 1; }
 	@$(UV) pip install --python $(PY) --no-deps -r requirements-cpu.txt
 	@touch $@
 
