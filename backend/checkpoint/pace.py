@@ -12,7 +12,10 @@ so that these sums come out as
 Head 0 of layer 0 has its queries set to zero, hence attends to all rows alike, and
 writes the mean of PACE into a second channel, END, which nothing else touches. The
 end-of-speech logit reads END alone: it is proportional to frames - rate * tokens and
-crosses the other logits shortly after that turns positive.
+crosses the other logits shortly after that turns positive. Measured over the sizes, for 17
+to 108 tokens: 1.8 to 2.2 frames a token where text is streamed, 2.1 to 2.7 where it is in
+the prompt, whose rows are a little quieter and so count for more. In-context cloning counts
+the reference's frames against its transcript's tokens.
 """
 
 import math

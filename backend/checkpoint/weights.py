@@ -163,7 +163,10 @@ def _level_decoder(weights: Tensors, config: dict[str, Any], seed: int, device: 
 
 
 def synthetic_voices(seed: int) -> Tensor:
-    """Voice-like signals [8, samples] at 24 kHz: gliding harmonics in syllables, with breath between."""
+    """Voice-like signals [8, samples] at 24 kHz: gliding harmonics in syllables, with breath between.
+
+    Every other one has nothing above 7.5 kHz, as recordings at 16 kHz have.
+    """
     generator = _generator(seed, "calibration voices", "cpu")
     time_s = torch.arange(_CALIBRATION_SAMPLES) / 24000
     voices = []
@@ -179,5 +182,10 @@ def synthetic_voices(seed: int) -> Tensor:
             harmonics += torch.sin(k * cycle) * k ** -(0.6 + tilt) * wobble
         syllable = (0.5 + 0.5 * torch.sin(2 * math.pi * (2 + rate_hz) * time_s + 6 * phase)).square()
         breath = torch.randn(time_s.shape, generator=generator)
-        voices.append(0.15 * harmonics * syllable + 0.03 * breath * (1 - syllable) + 0.001 * breath)
+        voice = 0.15 * harmonics * syllable + 0.03 * breath * (1 - syllable) + 0.001 * breath
+        if i % 2:
+            spectrum = torch.fft.rfft(voice)
+            spectrum[int(len(spectrum) * 7500 / 12000) :] = 0
+            voice = torch.fft.irfft(spectrum, len(voice))
+        voices.append(voice)
     return torch.stack(voices)
