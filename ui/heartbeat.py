@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from backend.contract import AudioChunk, SpeechRun
 
@@ -19,7 +20,8 @@ async def chunks_or_heartbeats(
     try:
         while True:
             upcoming = upcoming or asyncio.ensure_future(anext(run))
-            await asyncio.wait([upcoming, stop], timeout=every_s, return_when=asyncio.FIRST_COMPLETED)
+            waiting: list[asyncio.Future[Any]] = [upcoming, stop]
+            await asyncio.wait(waiting, timeout=every_s, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
                 return
             if not upcoming.done():

@@ -94,9 +94,9 @@ class Page:
                 updates |= capability_updates(capabilities, self.voices)
         return {fields[name]: update for name, update in updates.items()}
 
-    def rest(self) -> tuple[Any, Any]:
-        """Speak and Stop when no run is going on."""
-        return gr.Button(interactive=self.engine.status.phase is Phase.READY), gr.Button(interactive=False)
+    def speak_button(self) -> Any:
+        """Speak, once no run of this visitor is being made."""
+        return gr.Button(interactive=self.engine.status.phase is Phase.READY)
 
     def check_clip(self, clip: str | None) -> Any:
         """Says at once whether an uploaded or recorded clip can be used."""
@@ -193,11 +193,12 @@ def _wire_run(
         show_progress="hidden",
     )
     busy = "() => [{interactive: false, __type__: 'update'}, {interactive: true, __type__: 'update'}]"
-    speak.click(None, None, [speak, stop], js=busy, **_QUIET)
+    player.began(None, None, [speak, stop], js=busy, **_QUIET)
     run.failure(None, None, None, js=f"() => {{ {player.fail_js} }}", **_QUIET)
-    run.then(page.rest, None, [speak, stop], **_QUIET)
+    run.then(page.speak_button, None, speak, **_QUIET)
+    # Fast engines are done long before the audio has been played, so Stop outlives the run.
+    player.silent(None, None, stop, js="() => ({interactive: false, __type__: 'update'})", **_QUIET)
     stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **_QUIET)
-    clip.play(None, None, None, js=panel.clip_played_js, **_QUIET)
     panel.reuse_seed(_event_seed, None, fields["seed"], **_QUIET)
 
 

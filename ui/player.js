@@ -1,5 +1,5 @@
-// Plays a run's chunks as they arrive. Body of SpeechPlayer's js_on_load, so `element`, `props`
-// and `watch` are Gradio's. Each new `props.value` is one chunk:
+// Plays a run's chunks as they arrive. Body of SpeechPlayer's js_on_load, so `element`, `props`,
+// `trigger` and `watch` are Gradio's. Each new `props.value` is one chunk:
 //   {run_id, seq, pcm: base64 int16, sample_rate_hz, hold_s, end}
 //
 // What it hears and does is told to the page as bubbling "speech" events on `element`.
@@ -96,6 +96,8 @@ const player = {
     const { runId, audibleMs, receivedS, lost, clickedAt } = this;
     const figures = { state, runId, audibleMs, receivedS, lost, clickedAt, ...detail };
     element.dispatchEvent(new CustomEvent("speech", { bubbles: true, detail: figures }));
+    if (state === "waiting") trigger("began");
+    if (["done", "stopped", "failed"].includes(state)) trigger("silent");
     draw(figures);
   },
 };

@@ -19,7 +19,7 @@ function statusText() {
   if (run.state === "queued" && run.ahead) return `Waiting: ${run.ahead} ahead of you`;
   if (heard.state === "buffering") return "Catching up";
   if (heard.state === "playing") return "Speaking";
-  if (run.state === "finished") return run.streamed && heard.state === "waiting" ? "Ready to play" : "Done";
+  if (run.state === "finished") return heard.state === "waiting" ? "Ready to play" : "Done";
   if (heard.state === "waiting") return run.chunks ? "Buffering" : "Generating";
   return props.idle_text;
 }
@@ -83,13 +83,6 @@ watch("value", () => {
   if (!value || value.run_id !== heard.runId) return;
   run = value;
   if (ENDED.includes(run.state)) tick(false);
-  draw();
-});
-
-// Streaming off: the page's own audio player plays the one clip there is.
-document.addEventListener("speech-clip-played", () => {
-  if (run.streamed !== false || heard.audibleMs != null) return;
-  heard.audibleMs = Date.now() - heard.clickedAt;
   draw();
 });
 

@@ -26,7 +26,6 @@ class RunView:
 
     run_id: str
     state: RunState
-    streamed: bool = True
     message: str = ""
     ahead: int = 0
     chunks: int = 0
@@ -44,7 +43,7 @@ class RunView:
         return asdict(self)
 
 
-def finished_view(run_id: str, report: RunReport, *, streamed: bool, stopped: bool = False) -> RunView:
+def finished_view(run_id: str, report: RunReport, *, stopped: bool = False) -> RunView:
     """The view of a run that has ended without an error."""
     message = " ".join(report.notes)
     if report.finish_reason is FinishReason.LENGTH:
@@ -54,7 +53,6 @@ def finished_view(run_id: str, report: RunReport, *, streamed: bool, stopped: bo
     return RunView(
         run_id=run_id,
         state=RunState.STOPPED if stopped else RunState.FINISHED,
-        streamed=streamed,
         message=message,
         chunks=report.chunks,
         audio_s=report.audio_s,
@@ -93,11 +91,6 @@ class RunPanel(gr.HTML):
             apply_default_css=False,
             **kwargs,
         )
-
-    @property
-    def clip_played_js(self) -> str:
-        """A function for the `play` event of the player that plays a run which is not streamed."""
-        return "() => { document.dispatchEvent(new CustomEvent('speech-clip-played')) }"
 
     def preprocess(self, payload: Any) -> Any:
         return payload

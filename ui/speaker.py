@@ -58,9 +58,9 @@ class Speaker:
         """
         run_id = run_id or secrets.token_hex(8)
         with self._stops.watch(run_id) as stopped:
-            utterance = Utterance(self._engine, run_id, stopped, fields.stream)
+            utterance = Utterance(self._engine, run_id, stopped)
             try:
-                yield gr.skip(), gr.Audio(value=None, autoplay=not fields.stream), utterance.view()
+                yield gr.skip(), None, utterance.view()
                 request = await self._request(fields, task)
                 async with aclosing(utterance.updates(request)) as updates:
                     async for update in updates:
@@ -89,11 +89,10 @@ class Speaker:
 class Utterance:
     """One run: its audio so far, and what the page is told about it."""
 
-    def __init__(self, engine: SpeechEngine, run_id: str, stopped: asyncio.Event, streamed: bool) -> None:
+    def __init__(self, engine: SpeechEngine, run_id: str, stopped: asyncio.Event) -> None:
         self._engine = engine
         self._run_id = run_id
         self._stopped = stopped
-        self._streamed = streamed
         self._chunks: list[AudioChunk] = []
 
     async def updates(self, request: SpeechRequest) -> AsyncGenerator[Update, None]:
@@ -116,10 +115,7 @@ class Utterance:
                         continue
                     self._chunks.append(chunk)
                     hold_s = buffer.add(chunk)
-                    played = (
-                        SpeechPlayer.chunk_value(self._run_id, chunk, hold_s) if self._streamed else gr.skip()
-                    )
-                    yield played, gr.skip(), self.view()
+                    yield SpeechPlayer.chunk_value(self._run_id, chunk, hold_s), gr.skip(), self.view()
         finally:
             await run.aclose()
         # The player is released first; making the clip's file takes a moment.
@@ -132,7 +128,6 @@ class Utterance:
         return RunView(
             run_id=self._run_id,
             state=RunState.QUEUED if ahead else RunState.GENERATING,
-            streamed=self._streamed,
             ahead=ahead,
             chunks=len(self._chunks),
             audio_s=self._audio_s,
@@ -147,7 +142,7 @@ class Utterance:
         stopped = self._stopped.is_set()
         if run.report is None:
             return replace(self.view(), state=RunState.STOPPED if stopped else RunState.FINISHED)
-        return finished_view(self._run_id, run.report, streamed=self._streamed, stopped=stopped)
+        return finished_view(self._run_id, run.report, stopped=stopped)
 
     def _check_engine(self) -> None:
         status = self._engine.status

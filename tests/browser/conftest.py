@@ -12,7 +12,7 @@ from tests.browser.visitor import Visitor
 _TAP = (Path(__file__).parent / "tap.js").read_text()
 _CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=6_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

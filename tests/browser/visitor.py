@@ -31,13 +31,13 @@ class Visitor:
         self.frame.evaluate("audioTap.reset()")
         self.speak_button.click()
 
-    def listen(self, timeout_s: float = 30) -> NDArray[np.int16]:
+    def listen(self, timeout_s: float = 15) -> NDArray[np.int16]:
         """Presses Speak and waits for the end; see `heard`."""
         self.speak()
         self.wait_until_done(timeout_s)
         return self.heard()
 
-    def wait_until_done(self, timeout_s: float = 30) -> None:
+    def wait_until_done(self, timeout_s: float = 15) -> None:
         expect(self.status).to_have_text("Done", timeout=1000 * timeout_s)
         expect(self.speak_button).to_be_enabled()
 
