@@ -1,7 +1,6 @@
-"""What the page shows for the engine's state: the status chip, and every field the model decides."""
+"""What the page shows for the engine's state: its one line, and every field the model decides."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -9,28 +8,6 @@ import gradio as gr
 from backend.contract import Capabilities, EngineStatus, Phase, Task
 from backend.voices import PresetVoice
 from ui.request import OWN_CLIP
-
-_HERE = Path(__file__).parent
-
-
-class EngineChip(gr.HTML):
-    """A `gr.HTML` whose value is `chip_value(...)`: the engine's phase in one line."""
-
-    def __init__(self, value: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(
-            value,
-            html_template=_CHIP_TEMPLATE,
-            css_template=_CHIP_CSS,
-            js_on_load=_CHIP_JS,
-            apply_default_css=False,
-            **kwargs,
-        )
-
-    def preprocess(self, payload: Any) -> Any:
-        return payload
-
-    def postprocess(self, value: Any) -> Any:
-        return value
 
 
 def chip_value(status: EngineStatus, capabilities: Capabilities | None) -> dict[str, str]:
@@ -104,7 +81,7 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
     """Updates by field name for everything the loaded model decides."""
     languages = capabilities.languages or ("Auto",)
     frame_s = capabilities.samples_per_frame / capabilities.sample_rate_hz
-    longest_s = int(capabilities.max_frames * frame_s)
+    longest_s = round(capabilities.max_frames * frame_s, 1)
     return {
         "note": gr.Markdown(value=capabilities.untrained_note, visible=bool(capabilities.untrained_note)),
         "task": gr.Radio(
@@ -116,16 +93,13 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
             choices=list(languages), value="Auto" if "Auto" in languages else languages[0]
         ),
         "meter": gr.update(max_chars=capabilities.max_text_chars, chars_per_s=capabilities.chars_per_s),
-        "temperature": gr.Number(placeholder=_default(capabilities, "temperature")),
-        "top_k": gr.Number(placeholder=_default(capabilities, "top_k")),
-        "max_length_s": gr.Number(placeholder=f"at most {longest_s}", maximum=longest_s),
-        "first_chunk_frames": gr.Number(placeholder=str(capabilities.chunk_schedule_frames[0])),
+        # Values rather than placeholders: Gradio's number field turns an empty value into 0.
+        "temperature": gr.Number(value=capabilities.defaults.get("temperature", 0.9)),
+        "top_k": gr.Number(value=capabilities.defaults.get("top_k", 50)),
+        "max_length_s": gr.Number(value=longest_s, maximum=longest_s),
+        "first_chunk_frames": gr.Number(value=capabilities.chunk_schedule_frames[0]),
         **task_updates(capabilities.tasks[0], capabilities, voices),
     }
-
-
-def _default(capabilities: Capabilities, name: str) -> str:
-    return f"{capabilities.defaults[name]:g}" if name in capabilities.defaults else "default"
 
 
 _TASK_LABELS = {
@@ -135,11 +109,3 @@ _TASK_LABELS = {
 }
 _DESIGN_HINT = "A calm, low male voice with a slight rasp, close to the microphone"
 _INSTRUCTION_HINT = "Cheerfully, a little out of breath"
-
-_CHIP_TEMPLATE = """
-<div class="chip" role="status" aria-live="polite" data-phase="loading">
-  <span class="dot" aria-hidden="true"></span><span class="text"></span>
-</div>
-"""
-_CHIP_JS = (_HERE / "engine_chip.js").read_text()
-_CHIP_CSS = (_HERE / "engine_chip.css").read_text()

@@ -10,8 +10,8 @@ import gradio as gr
 from backend.contract import InvalidRequest, Phase, ReferenceClip, SpeechEngine, Task
 from backend.reference_audio import load_reference_clip
 from backend.voices import PresetVoice
+from ui.engine_chip import EngineChip
 from ui.engine_state import (
-    EngineChip,
     capability_updates,
     chip_value,
     task_updates,
@@ -55,7 +55,7 @@ class Page:
         transcript: str,
         x_vector_only: bool,
         instruction: str,
-        seed: float | None,
+        seed: str,
         temperature: float | None,
         top_k: float | None,
         max_length_s: float | None,
@@ -73,7 +73,7 @@ class Page:
             instruction=instruction or "",
             language=language,
             stream=stream,
-            seed=_whole(seed),
+            seed=seed or "",
             temperature=temperature,
             top_k=_whole(top_k),
             max_length_s=max_length_s,
@@ -194,8 +194,8 @@ def _wire_run(
     )
     busy = "() => [{interactive: false, __type__: 'update'}, {interactive: true, __type__: 'update'}]"
     player.began(None, None, [speak, stop], js=busy, **_QUIET)
-    run.failure(None, None, None, js=f"() => {{ {player.fail_js} }}", **_QUIET)
-    run.then(page.speak_button, None, speak, **_QUIET)
+    run.success(page.speak_button, None, speak, **_QUIET)
+    run.failure(page.speak_button, None, speak, js=f"() => {{ {player.fail_js}; return []; }}", **_QUIET)
     # Fast engines are done long before the audio has been played, so Stop outlives the run.
     player.silent(None, None, stop, js="() => ({interactive: false, __type__: 'update'})", **_QUIET)
     stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **_QUIET)
@@ -292,18 +292,16 @@ def _voice_fields() -> dict[str, Any]:
 def _advanced_fields() -> dict[str, Any]:
     with gr.Accordion("Advanced", open=False), gr.Row():
         return {
-            "seed": gr.Number(label="Seed", placeholder="random", precision=0, minimum=0, elem_id="seed"),
-            "temperature": gr.Number(label="Temperature", placeholder="default", minimum=0, step=0.05),
-            "top_k": gr.Number(label="Top-k", placeholder="default", precision=0, minimum=1),
-            "max_length_s": gr.Number(label="Max length (s)", placeholder="default", minimum=0.1),
-            "first_chunk_frames": gr.Number(
-                label="First chunk (frames)", placeholder="default", precision=0, minimum=1
-            ),
+            "seed": gr.Textbox(label="Seed", placeholder="random", max_lines=1, elem_id="seed"),
+            "temperature": gr.Number(label="Temperature", minimum=0, step=0.05),
+            "top_k": gr.Number(label="Top-k", precision=0, minimum=1),
+            "max_length_s": gr.Number(label="Max length (s)", minimum=0.1),
+            "first_chunk_frames": gr.Number(label="First chunk (frames)", precision=0, minimum=1),
         }
 
 
-def _event_seed(event: gr.EventData) -> int:
-    return int(event.seed)
+def _event_seed(event: gr.EventData) -> str:
+    return str(event.seed)
 
 
 def _whole(number: float | None) -> int | None:

@@ -25,7 +25,7 @@ class Fields:
     transcript: str = ""
     x_vector_only: bool = True
     instruction: str = ""
-    seed: int | None = None
+    seed: str = ""
     temperature: float | None = None
     top_k: int | None = None
     max_length_s: float | None = None
@@ -60,7 +60,7 @@ def build_request(
         transcript="" if x_vector_only else transcript,
         x_vector_only=x_vector_only,
         instruction=(fields.instruction or "").strip(),
-        seed=fields.seed,
+        seed=_seed(fields.seed),
         temperature=fields.temperature,
         top_k=fields.top_k,
         max_frames=_frames(fields.max_length_s, capabilities),
@@ -83,6 +83,15 @@ def _clip_and_transcript(fields: Fields, voices: Sequence[PresetVoice]) -> tuple
         known = ", ".join(voice.name for voice in voices)
         raise InvalidRequest(f"There is no voice named {choice!r}; choose one of {known}.", "voice")
     return preset.audio_path, preset.transcript
+
+
+def _seed(text: str) -> int | None:
+    text = str(text).strip()
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise InvalidRequest("The seed must be a whole number from 0 up, or empty for a random one.", "seed")
+    return int(text)
 
 
 def _frames(seconds: float | None, capabilities: Capabilities) -> int | None:

@@ -28,7 +28,7 @@ from backend.voices import PresetVoice
 from ui.heartbeat import chunks_or_heartbeats
 from ui.player import SpeechPlayer
 from ui.request import ClipLoader, Fields, build_request
-from ui.run_panel import RunState, RunView, finished_view
+from ui.run_view import RunState, RunView, finished_view
 from ui.start_buffer import StartBuffer
 from ui.stops import Stops
 
