@@ -66,12 +66,9 @@ def voice_updates(voice: str | None, task: Task, voices: Sequence[PresetVoice]) 
     preset = next((candidate for candidate in voices if candidate.name == voice), None)
     cloning = task is Task.VOICE_CLONE
     return {
-        "listen": gr.Button(visible=cloning and preset is not None),
+        "preset_voice": gr.Row(visible=cloning and preset is not None),
         "preset_audio": gr.Audio(value=str(preset.audio_path) if cloning and preset else None),
-        "voice_note": gr.Markdown(
-            value=preset.description if cloning and preset else "",
-            visible=cloning and bool(preset and preset.description),
-        ),
+        "voice_note": gr.Markdown(preset.description if preset else ""),
         "own_voice": gr.Group(visible=cloning and preset is None),
         "x_vector_only": gr.Checkbox(visible=cloning),
     }

@@ -216,7 +216,9 @@ def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
     def voice_chosen(voice: str | None, task: str | None) -> dict[Any, Any]:
         return pick(voice_updates(voice, task_of(task), page.voices))
 
-    by_voice = [fields[n] for n in ("listen", "preset_audio", "voice_note", "own_voice", "x_vector_only")]
+    by_voice = [
+        fields[n] for n in ("preset_voice", "preset_audio", "voice_note", "own_voice", "x_vector_only")
+    ]
     fields["task"].input(
         task_chosen, fields["task"], [fields["voice"], fields["instruction"], *by_voice], **_QUIET
     )
@@ -252,19 +254,26 @@ def _voice_fields() -> dict[str, Any]:
     with gr.Row():
         # Custom values reach the engine's own check, whose sentence names the choices.
         fields["voice"] = gr.Dropdown(
-            choices=[], value=None, label="Voice", allow_custom_value=True, elem_id="voice", scale=3
+            choices=[],
+            value=None,
+            label="Voice",
+            allow_custom_value=True,
+            elem_id="voice",
+            scale=3,
+            min_width=220,
         )
-        fields["listen"] = gr.Button("Listen", visible=False, elem_id="listen-button", scale=1, min_width=90)
         fields["language"] = gr.Dropdown(
             choices=["Auto"], value="Auto", label="Language", allow_custom_value=True, scale=2, min_width=120
         )
+    with gr.Row(elem_id="voice-about", visible=False) as fields["preset_voice"]:
+        fields["voice_note"] = gr.Markdown()
+        fields["listen"] = gr.Button("Listen", size="sm", elem_id="listen-button", scale=0, min_width=96)
     fields["preset_audio"] = gr.Audio(
         visible="hidden",
         interactive=False,
         elem_id="preset-audio",
         waveform_options=gr.WaveformOptions(show_recording_waveform=False),
     )
-    fields["voice_note"] = gr.Markdown(visible=False)
     with gr.Group(visible=False) as fields["own_voice"]:
         fields["own_clip"] = gr.Audio(
             sources=["upload", "microphone"],

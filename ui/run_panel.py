@@ -66,13 +66,13 @@ _TEMPLATE = f"""
   <dl class="cards">
     {_card("Audible TTFA", "audible", "From the click to the first sample rendered in this browser")}
     {_card("Engine TTFA", "ttfa", "From taking the request up to the first audio chunk")}
-    {_card("RTF", "rtf", "Generation time / audio time; below 1 is faster than real time", "card wide")}
     {_card("Audio", "audio", "Speech made so far")}
-    {_card("Chunks", "chunks", "Pieces the audio was streamed in")}
+    {_card("RTF", "rtf", "Generation time / audio time; below 1 is faster than real time", "card wide")}
     {_card("Underruns", "underruns", "Times playback ran out of audio")}
-    {_card("Mode", "mode", "How the engine ran the code predictor")}
+    {_card("Chunks", "chunks", "Pieces the audio was streamed in")}
     {_card("Queue", "queue", "Time spent waiting for other runs")}
-    <div class="card wide" title="The same text and seed give the same speech"><dt>Seed</dt>
+    {_card("Mode", "mode", "How the engine ran the code predictor")}
+    <div class="card" title="The same text and seed give the same speech"><dt>Seed</dt>
       <dd>
         <span data-field="seed"></span>
         <button type="button" data-field="reuse" hidden>Use again</button>

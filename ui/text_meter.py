@@ -37,6 +37,7 @@ _CSS = """
 .meter {
   display: flex;
   justify-content: space-between;
+  gap: 1rem;
   color: var(--body-text-color-subdued);
   font-size: var(--text-sm);
   font-variant-numeric: tabular-nums;
@@ -48,5 +49,11 @@ output[data-over="true"] {
 kbd {
   font-family: inherit;
   font-size: var(--text-xs);
+  white-space: nowrap;
+}
+@media (pointer: coarse) {
+  kbd {
+    display: none;
+  }
 }
 """
