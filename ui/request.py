@@ -63,8 +63,8 @@ def build_request(
         seed=_seed(fields.seed),
         temperature=fields.temperature,
         top_k=fields.top_k,
-        max_frames=_frames(fields.max_length_s, capabilities),
-        first_chunk_frames=fields.first_chunk_frames,
+        max_frames=_max_frames(fields.max_length_s, capabilities),
+        first_chunk_frames=_unless(fields.first_chunk_frames, capabilities.chunk_schedule_frames[0]),
         stream=fields.stream,
     )
 
@@ -94,7 +94,14 @@ def _seed(text: str) -> int | None:
     return int(text)
 
 
-def _frames(seconds: float | None, capabilities: Capabilities) -> int | None:
+def _max_frames(seconds: float | None, capabilities: Capabilities) -> int | None:
     if seconds is None:
         return None
-    return max(1, round(seconds * capabilities.sample_rate_hz / capabilities.samples_per_frame))
+    frames = max(1, round(seconds * capabilities.sample_rate_hz / capabilities.samples_per_frame))
+    # The field starts out at the model's own limit. Left there it is no wish, and the engine may
+    # judge by the length of the text.
+    return None if frames >= capabilities.max_frames else frames
+
+
+def _unless(value: int | None, default: int) -> int | None:
+    return None if value == default else value

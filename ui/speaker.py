@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import gradio as gr
@@ -46,7 +47,7 @@ class Speaker:
     def __init__(self, engine: SpeechEngine, voices: Sequence[PresetVoice], load_clip: ClipLoader) -> None:
         self._engine = engine
         self._voices = voices
-        self._load_clip = load_clip
+        self._load_clip = _keep_presets(voices, load_clip)
         self._stops = Stops()
 
     async def speak(
@@ -165,6 +166,13 @@ def not_ready_sentence(phase: Phase, detail: str) -> str:
     if phase is Phase.CLOSED:
         return "The speech engine has been shut down."
     return "The speech engine is still starting; try again in a moment."
+
+
+def _keep_presets(voices: Sequence[PresetVoice], load_clip: ClipLoader) -> ClipLoader:
+    """Decodes each preset voice once; visitors' own clips are not kept."""
+    presets = {voice.audio_path for voice in voices}
+    load_preset = lru_cache(maxsize=None)(load_clip)
+    return lambda path: load_preset(path) if path in presets else load_clip(path)
 
 
 def _task(name: str | None, capabilities: Capabilities) -> Task:
