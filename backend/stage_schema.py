@@ -154,9 +154,12 @@ class StageConfig(Section):
         memory_fractions: Mapping[int, float] | None = None,
         kv_cache_bytes: Mapping[int, int] | None = None,
         stage_env: Mapping[int, Mapping[str, str]] | None = None,
+        executor: str | None = None,
     ) -> None:
-        """Writes what vLLM-Omni is given. Per-stage values fill gaps: what the file says wins."""
+        """Writes what vLLM-Omni is given. What is passed here fills gaps: what the file says wins."""
         data = self.model_dump(exclude_unset=True, exclude_none=True)
+        if executor:
+            data.setdefault("distributed_executor_backend", executor)
         for stage in data["stages"]:
             stage_id = stage["stage_id"]
             if fraction := (memory_fractions or {}).get(stage_id):

@@ -1,0 +1,152 @@
+"""Decides what to start from the settings: device, checkpoint folder, stage configuration, memory."""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend import checkpoint
+from backend.contract import SpeechError
+from backend.memory_budget import kv_cache_bytes, memory_fractions, split_cores
+from backend.model_info import ModelInfo, read_model_info
+from backend.settings import GPU_MODEL, Settings
+from backend.stage_config import load_stage_config
+from backend.stage_schema import StageConfig
+
+logger = logging.getLogger(__name__)
+
+# vLLM turns "uni" into a process more on the CPU; a class of our own it takes as it is.
+CPU_EXECUTOR = "backend.cpu_executor.CpuExecutor"
+# Reserves nothing where kv_cache_memory_bytes is given, but vLLM-Omni adds the fractions up and
+# its default of 0.9 for each stage would not fit.
+CPU_MEMORY_FRACTIONS = {0: 0.05, 1: 0.05}
+UNTRAINED_NOTE = (
+    "This checkpoint's weights are random and untrained: what it says is noise, made by the real engine."
+)
+
+
+class DeploymentError(SpeechError):
+    """The settings ask for something this machine or environment cannot do."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the engine starts: a checkpoint on a device by a stage configuration."""
+
+    model_name: str
+    model: ModelInfo
+    stage_config: StageConfig
+    on_gpu: bool
+    device: str
+    untrained_note: str
+    # Why something other than the obvious was chosen, for the log and the page; else empty.
+    notice: str = ""
+
+    @property
+    def mode(self) -> str:
+        """How the code predictor runs."""
+        return "CUDA graph" if self.on_gpu else "eager"
+
+    def write_deploy_file(self, path: Path) -> None:
+        """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
+        talker = self.stage_config.talker
+        if self.on_gpu:
+            fractions = memory_fractions(
+                _gpu_memory_bytes(),
+                talker_bytes=self.model.talker_bytes,
+                decoder_bytes=self.model.decoder_bytes,
+                kv_bytes_per_token=self.model.kv_bytes_per_token,
+                max_model_len=talker.max_model_len,
+                max_num_seqs=talker.max_num_seqs,
+            )
+            logger.info("Share of the card by stage: %s.", fractions)
+            self.stage_config.write_deploy_file(path, memory_fractions=fractions)
+            return
+        kv_bytes = kv_cache_bytes(
+            kv_bytes_per_token=self.model.kv_bytes_per_token,
+            max_model_len=talker.max_model_len,
+            max_num_seqs=talker.max_num_seqs,
+        )
+        self.stage_config.write_deploy_file(
+            path,
+            memory_fractions=CPU_MEMORY_FRACTIONS,
+            kv_cache_bytes=kv_bytes,
+            stage_env=split_cores(sorted(os.sched_getaffinity(0))),
+            executor=CPU_EXECUTOR,
+        )
+
+
+def plan(settings: Settings) -> Deployment:
+    """Resolves the settings; imports vLLM to ask it for its device. Raises SpeechError with a sentence."""
+    from vllm.platforms import current_platform
+
+    on_gpu = _on_gpu(settings.device, current_platform.is_cuda(), current_platform.is_cpu())
+    name, folder, notice = _find_model(settings.model, on_gpu)
+    model = read_model_info(folder)
+    stage_config = load_stage_config(
+        settings.stage_config or ("gpu" if on_gpu else "cpu"),
+        decoder_window_frames=model.decoder_window_frames,
+    )
+    device = current_platform.get_device_name() if on_gpu else f"CPU, {len(os.sched_getaffinity(0))} cores"
+    untrained_note = UNTRAINED_NOTE if checkpoint.is_untrained(folder) else ""
+    for message in filter(None, (notice, untrained_note)):
+        logger.warning(message)
+    logger.info("Model %s, task %s, on %s, by %s.", name, model.task.value, device, stage_config.source.name)
+    return Deployment(name, model, stage_config, on_gpu, device, untrained_note, notice)
+
+
+def check_early(settings: Settings) -> None:
+    """Finds, before anything slow begins, what is already wrong: a folder or stage file named badly."""
+    if settings.stage_config is not None:
+        load_stage_config(settings.stage_config, decoder_window_frames=None)
+    if settings.model is not None and Path(settings.model).exists():
+        read_model_info(Path(settings.model))
+
+
+def _on_gpu(wanted: str, vllm_sees_cuda: bool, vllm_is_cpu: bool) -> bool:
+    if wanted == "cuda" and not vllm_sees_cuda:
+        raise DeploymentError(
+            "--device cuda needs an NVIDIA GPU and requirements.txt installed; run with --device cpu instead."
+            if vllm_is_cpu
+            else "No NVIDIA GPU answers; check nvidia-smi, or install requirements-cpu.txt."
+        )
+    if wanted == "cpu" and not vllm_is_cpu:
+        raise DeploymentError(
+            "--device cpu needs requirements-cpu.txt: vLLM is built for one kind of device."
+        )
+    if not vllm_sees_cuda and not vllm_is_cpu:
+        raise DeploymentError("No NVIDIA GPU answers; check nvidia-smi, or install requirements-cpu.txt.")
+    return vllm_sees_cuda
+
+
+def _find_model(wanted: str | None, on_gpu: bool) -> tuple[str, Path, str]:
+    """(name, folder, notice). A default hub model that cannot be had gives way to the bundled one."""
+    if wanted is None and not on_gpu:
+        return _bundled("")
+    if wanted is not None and Path(wanted).exists():
+        return wanted, Path(wanted).resolve(), ""
+    try:
+        return wanted or GPU_MODEL, _download(wanted or GPU_MODEL), ""
+    except Exception as error:
+        if wanted is None:
+            return _bundled(f"{GPU_MODEL} could not be had from the hub, so the bundled checkpoint speaks.")
+        raise DeploymentError(
+            f"{wanted} is neither a folder here nor a model the hub gives out ({type(error).__name__}); "
+            "check --model and the connection to the hub."
+        ) from error
+
+
+def _bundled(notice: str) -> tuple[str, Path, str]:
+    return "bundled (tiny)", checkpoint.ensure_tiny_checkpoint(), notice
+
+
+def _download(model_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(model_id))
+
+
+def _gpu_memory_bytes() -> int:
+    from vllm.platforms import current_platform
+
+    return int(current_platform.get_device_total_memory())

@@ -1,0 +1,392 @@
+"""The speech engine: vLLM-Omni's `AsyncOmni` in this process, behind the `SpeechEngine` contract.
+
+One thread owns everything of vLLM-Omni: it imports it, starts its stages, and runs
+the event loop on which every request is made. Callers on other loops and threads
+reach it through `EngineRun`.
+"""
+
+import asyncio
+import contextlib
+import copy
+import logging
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from backend import prompt, warm_up
+from backend.admission import Admission, Ticket
+from backend.contract import (
+    AudioChunk,
+    Capabilities,
+    EngineStatus,
+    EngineUnavailable,
+    FinishReason,
+    Phase,
+    RunReport,
+    SpeechError,
+    SpeechRequest,
+)
+from backend.deployment import Deployment, plan
+from backend.omni_output import as_pcm
+from backend.plugins import make_discoverable
+from backend.run import EngineRun, died
+from backend.settings import Settings
+from backend.stage_processes import start_fork_server, stop_fork_server, use_fork_server
+
+logger = logging.getLogger(__name__)
+
+STAGE_START_TIMEOUT_S = 600
+HEALTH_CHECK_INTERVAL_S = 0.5
+SHUTDOWN_TIMEOUT_S = 9.0
+# How long running requests get to leave the stages before these are stopped under them.
+ABORT_TIMEOUT_S = 2.5
+# How far one run moves the running estimate of RTF.
+RTF_SMOOTHING = 0.3
+_MAX_SEED = 2**31 - 1
+
+
+class OmniSpeechEngine:
+    """Implements `SpeechEngine` on vLLM-Omni, on a GPU or, by our platform plugin, on the CPU."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._phase = Phase.LOADING
+        self._detail = "not started"
+        self._recent_rtf: float | None = None
+        self._capabilities: Capabilities | None = None
+        self._admission = Admission(1, 0)
+        self._runs: set[EngineRun] = set()
+        self._thread = threading.Thread(target=self._thread_main, name="speech-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._omni: Any = None
+        self._deployment: Deployment | None = None
+        self._tokenize: prompt.Tokenize | None = None
+
+    @property
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            self._phase, self._detail, self._admission.running, self._admission.queued, self._recent_rtf
+        )
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        return self._capabilities
+
+    def start(self) -> None:
+        make_discoverable()
+        # vLLM's CPU sampler would compile itself with a C++ compiler that need not be there, on
+        # the first request; read by PyTorch on import, so set before the fork server imports it.
+        if not _nvidia_driver_present():
+            os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        start_fork_server("backend.preload")
+        self._enter(Phase.LOADING, "importing vLLM-Omni")
+        self._thread.start()
+
+    def synthesize(self, request: SpeechRequest) -> EngineRun:
+        deployment, loop = self._deployment, self._loop
+        if self._phase is not Phase.READY or deployment is None or loop is None:
+            raise EngineUnavailable(_UNAVAILABLE[self._phase].format(detail=self._detail))
+        prompt.check_request(request, deployment.model, self._max_frames)
+        seed = secrets.randbelow(_MAX_SEED + 1) if request.seed is None else request.seed
+        ticket = self._admission.enter()
+        run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
+        asyncio.run_coroutine_threadsafe(self._serve(run, ticket), loop)
+        return run
+
+    def shutdown(self) -> None:
+        self._stop.set()
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._begin_stop)
+        if self._thread.ident is not None:
+            self._thread.join(SHUTDOWN_TIMEOUT_S)
+        stop_fork_server()
+
+    def _thread_main(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except SpeechError as error:
+            self._enter(Phase.FAILED, str(error))
+        except BaseException as error:
+            logger.exception("The speech engine failed.")
+            self._enter(Phase.FAILED, f"{type(error).__name__}: {error}".splitlines()[0][:300])
+        else:
+            if self._phase is not Phase.FAILED:
+                self._enter(Phase.CLOSED, "shut down")
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        with tempfile.TemporaryDirectory(prefix="speech-engine-") as folder:
+            self._load(Path(folder))
+            try:
+                if not self._stop.is_set():
+                    await self._warm_up()
+                if not self._stop.is_set():
+                    self._enter(Phase.READY, "ready")
+                await self._watch()
+            finally:
+                self._end_runs()
+                await self._runs_gone()
+                self._omni.shutdown()
+
+    def _load(self, folder: Path) -> None:
+        """Blocks until both stages are up."""
+        started = time.monotonic()
+        from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+        from backend.chunk_ramp import register_request_ramps
+
+        logger.info("vLLM-Omni imported in %.1f s.", time.monotonic() - started)
+        use_fork_server()
+        register_request_ramps()
+        self._enter(Phase.LOADING, "finding the checkpoint")
+        self._deployment = deployment = plan(self._settings)
+        deploy_file = folder / "deploy.yaml"
+        deployment.write_deploy_file(deploy_file)
+        self._enter(Phase.LOADING, f"starting talker and decoder on {deployment.device}")
+        self._omni = AsyncOmni(
+            model=str(deployment.model.folder),
+            deploy_config=str(deploy_file),
+            stage_init_timeout=STAGE_START_TIMEOUT_S,
+            init_timeout=STAGE_START_TIMEOUT_S,
+            parallel_stage_init=True,
+        )
+        self._tokenize = _tokenizer(deployment.model.folder)
+        logger.info("Both stages up after %.1f s.", time.monotonic() - started)
+
+    async def _warm_up(self) -> None:
+        """Speaks on both stages, so that nobody's first request pays for lazy initialisation."""
+        assert self._deployment is not None
+        self._enter(Phase.WARMING, "speaking a first sentence on both stages")
+        started = time.monotonic()
+        limit = self._settings.concurrency_limit or self._deployment.stage_config.max_concurrency
+        self._admission = Admission(
+            min(limit, self._deployment.stage_config.max_concurrency), self._settings.queue_size
+        )
+        for request in warm_up.requests(self._deployment.model):
+            run = EngineRun(request, 0, asyncio.get_running_loop())
+            serving = asyncio.create_task(self._serve(run, self._admission.enter()))
+            async for _ in run:
+                pass
+            await asyncio.wait([serving])
+            if self._stop.is_set():
+                return
+        self._capabilities = self._describe(self._deployment)
+        logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, self._recent_rtf or 0)
+
+    async def _watch(self) -> None:
+        """Returns when asked to stop; on the death of a stage process, fails every run first."""
+        assert self._stopping is not None
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), HEALTH_CHECK_INTERVAL_S)
+            try:
+                await self._omni.check_health()
+            except Exception as error:
+                if not self._stop.is_set():
+                    self._fail(f"{error}")
+                    self._stopping.clear()
+                    await self._stopping.wait()
+
+    def _fail(self, reason: str) -> None:
+        logger.error("The speech engine has failed: %s", reason)
+        self._enter(Phase.FAILED, reason)
+        for run in tuple(self._runs):
+            run.push(died(reason))
+        self._end_runs()
+
+    def _begin_stop(self) -> None:
+        self._end_runs()
+        if self._stopping is not None:
+            self._stopping.set()
+
+    def _end_runs(self) -> None:
+        for run in tuple(self._runs):
+            run.cancel()
+
+    async def _runs_gone(self) -> None:
+        if tasks := [run.task for run in self._runs if run.task is not None]:
+            await asyncio.wait(tasks, timeout=ABORT_TIMEOUT_S)
+
+    async def _serve(self, run: EngineRun, ticket: Ticket) -> None:
+        """Makes one run's audio, on the engine's loop, and always leaves a report and an end marker."""
+        arrived = time.monotonic()
+        progress = _Progress()
+        reason = FinishReason.FAILED
+        self._runs.add(run)
+        try:
+            run.serve_in_this_task()
+            await self._admission.wait(ticket)
+            progress.taken = time.monotonic()
+            limit_frames = prompt.frame_limit(run.request, self._max_frames, self._tokenizer)
+            async for chunk in self._chunks(run, limit_frames, progress):
+                run.push(chunk)
+            # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
+            reason = FinishReason.LENGTH if progress.frames >= limit_frames - 1 else FinishReason.STOP
+        except asyncio.CancelledError:
+            reason = FinishReason.ABORTED
+            raise
+        except SpeechError as error:
+            run.push(error)
+        except Exception as error:
+            logger.exception("Request %s failed.", run.request_id)
+            run.push(SpeechError(f"The engine could not speak this ({type(error).__name__}); try again."))
+        finally:
+            self._runs.discard(run)
+            run.report = self._report(run, arrived, progress, reason)
+            self._admission.leave(ticket, run.report.total_s if progress.frames else None)
+            self._learn_rtf(run.report)
+            logger.info("%s", _summary(run.report))
+            run.push(None)
+
+    async def _chunks(
+        self, run: EngineRun, limit_frames: int, progress: "_Progress"
+    ) -> AsyncIterator[AudioChunk]:
+        assert self._deployment is not None
+        model = self._deployment.model
+        outputs = self._omni.generate(
+            prompt.build_prompt(run.request, model, self._tokenizer),
+            request_id=run.request_id,
+            sampling_params_list=self._sampling(run, limit_frames),
+            output_modalities=["audio"],
+        )
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                pcm = as_pcm(output)
+                if pcm is None:
+                    continue
+                elapsed_s = time.monotonic() - progress.taken
+                if progress.ttfa_s is None:
+                    progress.ttfa_s = elapsed_s
+                yield AudioChunk(pcm, model.sample_rate_hz, progress.chunks, elapsed_s)
+                progress.chunks += 1
+                progress.samples += len(pcm)
+                progress.frames = progress.samples // model.samples_per_frame
+
+    def _sampling(self, run: EngineRun, limit_frames: int) -> list[Any]:
+        """The stage configuration's sampling parameters, with the request's own in their place."""
+        from vllm.sampling_params import RequestOutputKind
+
+        stages = [copy.deepcopy(params) for params in self._omni.default_sampling_params_list]
+        for params in stages:
+            params.output_kind = RequestOutputKind.DELTA
+        talker, request = stages[0], run.request
+        # The talker samples group 0 with vLLM's sampler and the other 15 with its own.
+        talker.seed = run.seed
+        talker.extra_args = {**(talker.extra_args or {}), "tts_local_seed": run.seed}
+        talker.max_tokens = limit_frames
+        talker.min_tokens = min(talker.min_tokens, limit_frames)
+        if request.temperature is not None:
+            talker.temperature = request.temperature
+        if request.top_k is not None:
+            talker.top_k = request.top_k
+        return stages
+
+    def _report(
+        self, run: EngineRun, arrived: float, progress: "_Progress", reason: FinishReason
+    ) -> RunReport:
+        assert self._deployment is not None
+        now = time.monotonic()
+        taken = progress.taken or now
+        return RunReport(
+            request_id=run.request_id,
+            seed=run.seed,
+            mode=self._deployment.mode,
+            finish_reason=reason,
+            chunks=progress.chunks,
+            frames=progress.frames,
+            audio_s=progress.samples / self._deployment.model.sample_rate_hz,
+            queue_s=taken - arrived,
+            ttfa_s=progress.ttfa_s,
+            total_s=now - taken,
+        )
+
+    def _learn_rtf(self, report: RunReport) -> None:
+        if report.rtf is None or report.finish_reason in (FinishReason.ABORTED, FinishReason.FAILED):
+            return
+        known = self._recent_rtf
+        # Warm-up includes lazy initialisation: its last run alone counts, as the first estimate.
+        first = known is None or self._phase is Phase.WARMING
+        self._recent_rtf = report.rtf if first else known + RTF_SMOOTHING * (report.rtf - known)  # type: ignore[operator]
+
+    def _describe(self, deployment: Deployment) -> Capabilities:
+        model, config = deployment.model, deployment.stage_config
+        talker = self._omni.default_sampling_params_list[0]
+        return Capabilities(
+            model=deployment.model_name,
+            device=deployment.device,
+            mode=deployment.mode,
+            tasks=(model.task,),
+            languages=model.languages,
+            speakers=model.speakers,
+            supports_instruction=model.supports_instruction,
+            sample_rate_hz=model.sample_rate_hz,
+            samples_per_frame=model.samples_per_frame,
+            max_text_chars=prompt.MAX_TEXT_CHARS,
+            max_frames=self._max_frames,
+            chunk_schedule_frames=config.chunk_schedule_frames(),
+            untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
+            defaults={"temperature": talker.temperature, "top_k": talker.top_k},
+        )
+
+    @property
+    def _max_frames(self) -> int:
+        return int(self._omni.default_sampling_params_list[0].max_tokens)
+
+    def _tokenizer(self, text: str) -> list[int]:
+        assert self._tokenize is not None
+        return self._tokenize(text)
+
+    def _enter(self, phase: Phase, detail: str) -> None:
+        # The detail first: whoever sees the new phase must not read the old one's detail.
+        self._detail, self._phase = detail, phase
+        logger.info("Engine %s: %s.", phase.value, detail)
+
+
+class _Progress:
+    """What a run has made so far; `taken` is when the engine took it up, on the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.taken = 0.0
+        self.ttfa_s: float | None = None
+        self.chunks = 0
+        self.samples = 0
+        self.frames = 0
+
+
+_UNAVAILABLE = {
+    Phase.LOADING: "The speech engine is still loading ({detail}); try again in a moment.",
+    Phase.WARMING: "The speech engine is warming up; try again in a moment.",
+    Phase.READY: "The speech engine is starting; try again in a moment.",
+    Phase.FAILED: "The speech engine has failed ({detail}); restart the app.",
+    Phase.CLOSED: "The speech engine has been shut down; restart the app.",
+}
+
+
+def _tokenizer(folder: Path) -> prompt.Tokenize:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+    return lambda text: list(tokenizer(text, padding=False)["input_ids"])
+
+
+def _summary(report: RunReport) -> str:
+    ttfa = "no audio" if report.ttfa_s is None else f"TTFA {report.ttfa_s * 1e3:.0f} ms"
+    rtf = "" if report.rtf is None else f", RTF {report.rtf:.2f}"
+    return (
+        f"{report.request_id}: {report.finish_reason.value}, {ttfa}{rtf}, {report.audio_s:.2f} s of audio "
+        f"in {report.chunks} chunks, queued {report.queue_s:.2f} s"
+    )
+
+
+def _nvidia_driver_present() -> bool:
+    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()

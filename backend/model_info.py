@@ -1,0 +1,101 @@
+"""What a Qwen3-TTS checkpoint says of itself, read from its config files alone."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.contract import SpeechError, Task
+
+# `tts_model_type` in config.json; vLLM-Omni's adapter (tts_adapters/qwen3_tts.py) knows the same three.
+_TASK_OF_MODEL_TYPE = {
+    "base": Task.VOICE_CLONE,
+    "custom_voice": Task.NAMED_SPEAKER,
+    "voice_design": Task.VOICE_DESIGN,
+}
+_BYTES_PER_BF16 = 2
+# Published checkpoints of this size were not trained on instructions for named speakers: the
+# reference package drops the instruction there (qwen_tts/inference/qwen3_tts_model.py).
+_SIZE_WITHOUT_INSTRUCTIONS = "0b6"
+
+
+class CheckpointError(SpeechError):
+    """The folder is not a Qwen3-TTS 12 Hz checkpoint."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts of a checkpoint: `samples_per_frame` is the codec's hop length, in output samples."""
+
+    folder: Path
+    task: Task
+    languages: tuple[str, ...]
+    speakers: tuple[str, ...]
+    supports_instruction: bool
+    sample_rate_hz: int
+    samples_per_frame: int
+    decoder_window_frames: int
+    talker_bytes: int
+    decoder_bytes: int
+    kv_bytes_per_token: int
+    language_ids: dict[str, int]
+    speaker_dialects: dict[str, Any]
+
+    @property
+    def frame_rate_hz(self) -> float:
+        return self.sample_rate_hz / self.samples_per_frame
+
+
+def read_model_info(folder: Path) -> ModelInfo:
+    """Reads `config.json` and `speech_tokenizer/config.json`; raises CheckpointError with a sentence."""
+    config = _read_json(folder, "config.json")
+    codec = _read_json(folder, "speech_tokenizer/config.json")
+    try:
+        return _model_info(folder, config, codec)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder} is not a Qwen3-TTS 12 Hz checkpoint ({error} is missing from its config files); "
+            "give --model one that is, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base."
+        ) from error
+
+
+def _model_info(folder: Path, config: dict[str, Any], codec: dict[str, Any]) -> ModelInfo:
+    if config["model_type"] != "qwen3_tts" or codec["model_type"] != "qwen3_tts_tokenizer_12hz":
+        raise KeyError("model_type qwen3_tts with a 12 Hz speech tokenizer")
+    task = _TASK_OF_MODEL_TYPE[config["tts_model_type"]]
+    talker = config["talker_config"]
+    kv_values_per_token = 2 * talker["num_hidden_layers"] * talker["num_key_value_heads"] * talker["head_dim"]
+    drops_instruction = (
+        task is Task.NAMED_SPEAKER and config.get("tts_model_size") == _SIZE_WITHOUT_INSTRUCTIONS
+    )
+    dialects = set(filter(None, talker.get("spk_is_dialect", {}).values()))
+    return ModelInfo(
+        folder=folder,
+        task=task,
+        languages=("Auto", *(name.title() for name in talker["codec_language_id"] if name not in dialects)),
+        speakers=tuple(talker.get("spk_id", {})) if task is Task.NAMED_SPEAKER else (),
+        supports_instruction=task is not Task.VOICE_CLONE and not drops_instruction,
+        sample_rate_hz=codec["output_sample_rate"],
+        samples_per_frame=codec["decode_upsample_rate"],
+        decoder_window_frames=codec["decoder_config"]["sliding_window"],
+        talker_bytes=_weights_bytes(folder),
+        decoder_bytes=_weights_bytes(folder / "speech_tokenizer"),
+        kv_bytes_per_token=_BYTES_PER_BF16 * kv_values_per_token,
+        language_ids=dict(talker["codec_language_id"]),
+        speaker_dialects=dict(talker.get("spk_is_dialect", {})),
+    )
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return content
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} is not a Qwen3-TTS checkpoint: {name} cannot be read; "
+            "give --model a checkpoint folder or a hub id such as Qwen/Qwen3-TTS-12Hz-0.6B-Base."
+        ) from error
+
+
+def _weights_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -1,0 +1,34 @@
+"""What the engine says before it reports ready: every path a first user could take, briefly."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from backend.contract import SpeechRequest, Task
+from backend.model_info import ModelInfo
+from backend.reference_audio import load_reference_clip, with_onset_silence
+from backend.voices import load_preset_voices
+
+TEXT = "Hello, and welcome. This is the first sentence, spoken to warm up."
+INSTRUCTION = "A calm voice."
+
+
+def requests(model: ModelInfo) -> Iterator[SpeechRequest]:
+    """Requests for the checkpoint's task; the last one is the plainest, and its RTF the first estimate."""
+    match model.task:
+        case Task.VOICE_CLONE:
+            voice = load_preset_voices()[0]
+            clip = with_onset_silence(load_reference_clip(voice.audio_path))
+            cloned = SpeechRequest(
+                TEXT, model.task, reference=clip, transcript=voice.transcript, max_frames=30
+            )
+            yield cloned
+            yield replace(cloned, x_vector_only=True, stream=False)
+            yield replace(cloned, x_vector_only=True, max_frames=60)
+        case Task.NAMED_SPEAKER:
+            named = SpeechRequest(TEXT, model.task, speaker=model.speakers[0], max_frames=30)
+            yield replace(named, stream=False)
+            yield replace(named, max_frames=60)
+        case Task.VOICE_DESIGN:
+            designed = SpeechRequest(TEXT, model.task, instruction=INSTRUCTION, max_frames=30)
+            yield replace(designed, stream=False)
+            yield replace(designed, max_frames=60)
