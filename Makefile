@@ -58,13 +58,13 @@ $(VENV)/installed-dev: $(VENV)/installed-$(HARDWARE) pyproject.toml
 	@touch $@
 
 $(VENV)/installed-gpu: requirements.txt | $(UV)
-	@$(UV) pip install --python $(PY) -r requirements.txt
+	@$(UV) pip install --python $(PY) --compile-bytecode -r requirements.txt
 	@touch $@
 
 $(VENV)/installed-cpu: requirements-cpu.txt | $(UV)
 	@$(PY) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || $(call apt_install,libnuma1) || { \
 		echo 'vLLM needs libnuma on a CPU and it is missing; on Debian: apt-get install libnuma1.' >&2; exit 1; }
-	@$(UV) pip install --python $(PY) --no-deps -r requirements-cpu.txt
+	@$(UV) pip install --python $(PY) --compile-bytecode --no-deps -r requirements-cpu.txt
 	@touch $@
 
 $(UV): | $(PY)

@@ -71,9 +71,12 @@ class OmniSpeechEngine:
 
     @property
     def status(self) -> EngineStatus:
-        return EngineStatus(
-            self._phase, self._detail, self._admission.running, self._admission.queued, self._recent_rtf
-        )
+        running = max(self._admission.running, self.requests_in_stages())
+        return EngineStatus(self._phase, self._detail, running, self._admission.queued, self._recent_rtf)
+
+    def requests_in_stages(self) -> int:
+        """vLLM-Omni's own count of requests its stages hold."""
+        return self._omni.engine._running_counter.value if self._omni is not None else 0
 
     @property
     def capabilities(self) -> Capabilities | None:
@@ -141,12 +144,15 @@ class OmniSpeechEngine:
     def _load(self, folder: Path) -> None:
         """Blocks until both stages are up."""
         started = time.monotonic()
+        from vllm_omni.engine.arg_utils import register_omni_models_to_vllm
         from vllm_omni.entrypoints.async_omni import AsyncOmni
 
         from backend.chunk_ramp import register_request_ramps
 
         logger.info("vLLM-Omni imported in %.1f s.", time.monotonic() - started)
         use_fork_server()
+        # Upstream does so itself, but only after a first failed look at the checkpoint's config.
+        register_omni_models_to_vllm()
         register_request_ramps()
         self._enter(Phase.LOADING, "finding the checkpoint")
         self._deployment = deployment = plan(self._settings)

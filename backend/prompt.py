@@ -18,6 +18,7 @@ import soundfile
 
 from backend.contract import InvalidRequest, ReferenceClip, SpeechRequest, Task
 from backend.model_info import ModelInfo
+from backend.reference_audio import with_onset_silence
 
 MAX_TEXT_CHARS = 2000
 MAX_INSTRUCTION_CHARS = 500
@@ -74,7 +75,7 @@ def additional_information(request: SpeechRequest) -> dict[str, list[Any]]:
     if request.speaker is not None:
         info["speaker"] = request.speaker
     if request.reference is not None:
-        info["ref_audio"] = as_data_url(request.reference)
+        info["ref_audio"] = as_data_url(clip_to_encode(request))
         info["x_vector_only_mode"] = request.x_vector_only
         if not request.x_vector_only:
             info["ref_text"] = clean_text(request.transcript)
@@ -96,7 +97,7 @@ def build_prompt(request: SpeechRequest, model: ModelInfo, tokenize: Tokenize) -
 
     info = additional_information(request)
     if request.reference is not None:
-        info["ref_code_length"] = [reference_frames(request.reference, model)]
+        info["ref_code_length"] = [reference_frames(clip_to_encode(request), model)]
     length = Qwen3TTSPromptEmbedsBuilder.estimate_prompt_len_from_additional_information(
         info,
         task_type=request.task.value,
@@ -107,6 +108,15 @@ def build_prompt(request: SpeechRequest, model: ModelInfo, tokenize: Tokenize) -
     prompt: dict[str, Any] = {**tokens_input(prompt_token_ids=[PLACEHOLDER_TOKEN] * length)}
     prompt["additional_information"] = info
     return prompt
+
+
+def clip_to_encode(request: SpeechRequest) -> ReferenceClip:
+    """The request's clip as it goes to the talker: for in-context cloning, with silence after it.
+
+    Without it the clip's last sound runs on into the first of the speech (see `with_onset_silence`).
+    """
+    assert request.reference is not None
+    return request.reference if request.x_vector_only else with_onset_silence(request.reference)
 
 
 def reference_frames(clip: ReferenceClip, model: ModelInfo) -> int:

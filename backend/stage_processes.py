@@ -55,9 +55,13 @@ def start_fork_server(*preload: str) -> None:
 
 def use_fork_server() -> None:
     """Makes vLLM-Omni start its stage processes from the server, for as long as this process lives."""
+    from vllm.model_executor.models import registry
     from vllm_omni.engine import stage_engine_core_proc_manager
 
     stage_engine_core_proc_manager.get_mp_context = lambda: _context
+    # vLLM looks a model class over in a fresh interpreter, lest importing it touches CUDA. The
+    # server imports the same modules under the same condition, so here will do.
+    registry._run_in_subprocess = lambda fn: fn()
 
 
 def stop_fork_server() -> None:

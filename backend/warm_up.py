@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from backend.contract import SpeechRequest, Task
 from backend.model_info import ModelInfo
-from backend.reference_audio import load_reference_clip, with_onset_silence
+from backend.reference_audio import load_reference_clip
 from backend.voices import load_preset_voices
 
 TEXT = "Hello, and welcome. This is the first sentence, spoken to warm up."
@@ -17,7 +17,7 @@ def requests(model: ModelInfo) -> Iterator[SpeechRequest]:
     match model.task:
         case Task.VOICE_CLONE:
             voice = load_preset_voices()[0]
-            clip = with_onset_silence(load_reference_clip(voice.audio_path))
+            clip = load_reference_clip(voice.audio_path)
             cloned = SpeechRequest(
                 TEXT, model.task, reference=clip, transcript=voice.transcript, max_frames=30
             )

@@ -1,0 +1,97 @@
+"""Starts the engine and the page: `python app.py`, options by `--help`.
+
+Child processes import this file too, so everything heavy is imported in functions.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from backend.contract import Phase, SpeechError
+from backend.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from backend.engine import OmniSpeechEngine
+
+EXIT_FAILED = 1
+
+logger = logging.getLogger("app")
+
+
+def main() -> int:
+    """Serves until Ctrl-C or SIGTERM; returns the exit code."""
+    settings = load_settings()
+    _set_up_logging(settings.log_level)
+    from backend.deployment import check_early
+    from backend.engine import OmniSpeechEngine
+
+    try:
+        check_early(settings)
+    except SpeechError as error:
+        return _give_up(str(error))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    engine = OmniSpeechEngine(settings)
+    engine.start()
+    try:
+        return _serve(settings, engine, stop)
+    finally:
+        # A second Ctrl-C ends a shutdown that someone finds too slow.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        engine.shutdown()
+
+
+def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event) -> int:
+    from backend.health import health_route
+    from backend.voices import load_preset_voices
+    from ui.page import build_page
+    from ui.theme import launch_options
+
+    page = build_page(engine, load_preset_voices())
+    try:
+        page.queue(max_size=None).launch(
+            server_name=settings.host,
+            server_port=settings.port,
+            share=settings.share,
+            auth=settings.logins,
+            root_path=settings.root_path,
+            prevent_thread_lock=True,
+            app_kwargs={"routes": [health_route(engine)]},
+            **launch_options(),
+        )
+    except (OSError, RuntimeError) as error:
+        return _give_up(f"The page cannot be served: {str(error).splitlines()[0]}")
+    try:
+        was_ready = False
+        while not stop.wait(0.2):
+            was_ready = was_ready or engine.status.phase is Phase.READY
+            # An engine that never started leaves nothing to serve; one that fails later is reported
+            # by the page and by /health, for a supervisor to act on.
+            if engine.status.phase is Phase.FAILED and not was_ready:
+                return _give_up(engine.status.detail)
+        return 0
+    finally:
+        page.close(verbose=False)
+
+
+def _give_up(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return EXIT_FAILED
+
+
+def _set_up_logging(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # vLLM and its kin tell a start's every step at INFO; ours says which phase it is in.
+    if level != "debug":
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        for name in ("httpx", "transformers"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
