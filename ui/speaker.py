@@ -68,11 +68,11 @@ class Speaker:
                         yield update
             except SpeechError as error:
                 yield utterance.failed(str(error))
-                raise gr.Error(str(error), print_exception=False) from error
+                raise _error(str(error)) from error
             except Exception as error:
                 logger.exception("run %s failed", run_id)
                 yield utterance.failed(_UNEXPECTED)
-                raise gr.Error(_UNEXPECTED, print_exception=False) from error
+                raise _error(_UNEXPECTED) from error
 
     async def stop(self, run_id: str) -> None:
         self._stops.stop(run_id)
@@ -108,6 +108,7 @@ class Utterance:
         )
         run = self._engine.synthesize(request)
         try:
+            yield gr.skip(), gr.skip(), self.view(run.ahead)
             async with aclosing(chunks_or_heartbeats(run, self._stopped, HEARTBEAT_S)) as steps:
                 async for chunk in steps:
                     if chunk is None:
@@ -158,6 +159,11 @@ class Utterance:
         if not self._chunks:
             return None
         return self._chunks[0].sample_rate_hz, np.concatenate([chunk.pcm for chunk in self._chunks])
+
+
+def _error(sentence: str) -> gr.Error:
+    # The panel shows the sentence; a toast would only cover the Speak button. Clients get it too.
+    return gr.Error(sentence, visible=False, print_exception=False)
 
 
 def not_ready_sentence(phase: Phase, detail: str) -> str:

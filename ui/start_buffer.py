@@ -19,7 +19,7 @@ from backend.contract import AudioChunk
 DEFAULT_RTF = 0.8
 # Speed wobbles from chunk to chunk, and the event stream and browser add their own delay.
 RTF_MARGIN = 1.1
-JITTER_S = 0.08
+JITTER_S = 0.12
 # Slower than real time means waiting for a large part of the clip; past this, gaps are the lesser evil.
 MAX_BUFFER_S = 12.0
 

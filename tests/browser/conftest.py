@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,23 +34,29 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+def new_context(browser: Browser) -> BrowserContext:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.add_init_script(_TAP)
+    return context
+
+
+# One per module: its cache spares the tests most of the page's loading.
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = new_context(browser)
     yield context
     context.close()
+
+
+@pytest.fixture(autouse=True)
+def closed_pages(context: BrowserContext) -> Iterator[None]:
+    yield
+    for page in context.pages:
+        page.close()
 
 
 @pytest.fixture
 def visit(context: BrowserContext) -> Callable[[str], Visitor]:
     """Opens the page at a URL and waits until it can speak."""
 
-    def open_page(url: str) -> Visitor:
-        page = context.new_page()
-        page.goto(url)
-        visitor = Visitor(page)
-        visitor.wait_until_ready()
-        return visitor
-
-    return open_page
+    return partial(Visitor.arriving, context)

@@ -5,18 +5,20 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import httpx
 import numpy as np
 import pytest
 import uvicorn
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.browser.conftest import new_context
 from tests.browser.visitor import Visitor
 from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served
 
@@ -25,7 +27,7 @@ Visit = Callable[[str], Visitor]
 
 @pytest.fixture
 def engine() -> FakeSpeechEngine:
-    return FakeSpeechEngine(NAMED_SPEAKERS, frames=30)
+    return FakeSpeechEngine(NAMED_SPEAKERS, frames=20)
 
 
 @contextmanager
@@ -124,28 +126,32 @@ def test_on_plain_http_from_another_machine(engine: FakeSpeechEngine, visit: Vis
 
 
 @pytest.fixture
-def no_worklet(context: BrowserContext) -> None:
+def visit_without_worklet(browser: Browser) -> Iterator[Visit]:
     """As on plain http from another machine; the recorder keeps its own way to the worklet."""
+    context = new_context(browser)
     context.add_init_script(
         "Object.defineProperty(BaseAudioContext.prototype, 'audioWorklet', { get: () => undefined });"
     )
 
+    yield partial(Visitor.arriving, context)
+    context.close()
 
-@pytest.mark.usefixtures("no_worklet")
-def test_without_audio_worklet(engine: FakeSpeechEngine, visit: Visit) -> None:
+
+def test_without_audio_worklet(engine: FakeSpeechEngine, visit_without_worklet: Visit) -> None:
     engine.ttfa_s = 0.5  # the recorder needs a moment too
     with served(engine) as url:
-        visitor = visit(url)
+        visitor = visit_without_worklet(url)
         for _ in range(2):
             np.testing.assert_array_equal(visitor.listen(), engine.runs[-1].pcm)
             assert visitor.figure("underruns") == "0"
 
 
-@pytest.mark.usefixtures("no_worklet")
-def test_without_audio_worklet_stop_is_as_quick(engine: FakeSpeechEngine, visit: Visit) -> None:
+def test_without_audio_worklet_stop_is_as_quick(
+    engine: FakeSpeechEngine, visit_without_worklet: Visit
+) -> None:
     engine.frames, engine.ttfa_s, engine.rtf = 250, 0.5, 0.1
     with served(engine) as url:
-        visitor = visit(url)
+        visitor = visit_without_worklet(url)
         visitor.speak()
         visitor.wait_for_sound()
         visitor.stop_button.click()
@@ -155,13 +161,12 @@ def test_without_audio_worklet_stop_is_as_quick(engine: FakeSpeechEngine, visit:
         assert visitor.frame.evaluate("audioTap.lastSoundAt()") - stopped_at < 300
 
 
-@pytest.mark.usefixtures("no_worklet")
 def test_without_audio_worklet_a_slowdown_is_a_gap_and_nothing_is_lost(
-    engine: FakeSpeechEngine, visit: Visit
+    engine: FakeSpeechEngine, visit_without_worklet: Visit
 ) -> None:
     engine.ttfa_s, engine.rtf, engine.known_rtf = 0.5, 1.3, 0.1
     with served(engine) as url:
-        visitor = visit(url)
+        visitor = visit_without_worklet(url)
         heard = visitor.listen()
         np.testing.assert_array_equal(heard[heard != 0], engine.runs[-1].pcm)
         assert int(visitor.figure("underruns").split(" ")[0]) >= 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from playwright.sync_api import Frame, Page, expect
+from playwright.sync_api import BrowserContext, Frame, Page, expect
 
 
 class Visitor:
@@ -20,16 +20,33 @@ class Visitor:
         self.stop_button = self.frame.locator("#stop-button")
         self.status = self.frame.locator('#run-panel [data-field="status"]')
 
+    @classmethod
+    def arriving(cls, context: BrowserContext, url: str) -> "Visitor":
+        """Opens the page and waits until it can speak."""
+        page = context.new_page()
+        page.goto(url)
+        visitor = cls(page)
+        visitor.wait_until_ready()
+        return visitor
+
     def wait_until_ready(self) -> None:
         expect(self.speak_button).to_be_enabled(timeout=20_000)
 
     def type(self, text: str) -> None:
         self.frame.locator("#speech-text textarea").fill(text)
 
-    def speak(self) -> None:
-        """Presses Speak; returns at once."""
-        self.frame.evaluate("audioTap.reset()")
+    def speak(self) -> float:
+        """Presses Speak and returns at once, with the browser's time of the click in ms."""
+        expect(self.speak_button).to_be_enabled()
+        self.frame.evaluate(
+            """() => document.querySelector('#speak-button').addEventListener('click', () => {
+              audioTap.reset();
+              audioTap.clickedAt = Date.now();
+            }, { once: true, capture: true })"""
+        )
         self.speak_button.click()
+        clicked_at: float = self.frame.evaluate("audioTap.clickedAt")
+        return clicked_at
 
     def listen(self, timeout_s: float = 15) -> NDArray[np.int16]:
         """Presses Speak and waits for the end; see `heard`."""
