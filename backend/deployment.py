@@ -150,3 +150,8 @@ def _gpu_memory_bytes() -> int:
     from vllm.platforms import current_platform
 
     return int(current_platform.get_device_total_memory())
+
+
+def nvidia_driver_present() -> bool:
+    """Whether there is an NVIDIA GPU to ask about, told without loading anything."""
+    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()

@@ -31,7 +31,7 @@ from backend.contract import (
     SpeechError,
     SpeechRequest,
 )
-from backend.deployment import Deployment, plan
+from backend.deployment import Deployment, nvidia_driver_present, plan
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
 from backend.run import EngineRun, died
@@ -84,12 +84,15 @@ class OmniSpeechEngine:
 
     def start(self) -> None:
         make_discoverable()
-        # vLLM's CPU sampler would compile itself with a C++ compiler that need not be there, on
-        # the first request; read by PyTorch on import, so set before the fork server imports it.
-        if not _nvidia_driver_present():
+        if nvidia_driver_present():
+            # vLLM's default of fork would copy a process with threads, this one.
+            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        else:
+            # vLLM's CPU sampler would compile itself with a C++ compiler that need not be there, on
+            # the first request; read by PyTorch on import, so set before the fork server imports it.
             os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
             os.environ.setdefault("OMP_NUM_THREADS", "1")
-        start_fork_server("backend.preload")
+            start_fork_server("backend.preload")
         self._enter(Phase.LOADING, "importing vLLM-Omni")
         self._thread.start()
 
@@ -150,12 +153,14 @@ class OmniSpeechEngine:
         from backend.chunk_ramp import register_request_ramps
 
         logger.info("vLLM-Omni imported in %.1f s.", time.monotonic() - started)
-        use_fork_server()
         # Upstream does so itself, but only after a first failed look at the checkpoint's config.
         register_omni_models_to_vllm()
-        register_request_ramps()
         self._enter(Phase.LOADING, "finding the checkpoint")
         self._deployment = deployment = plan(self._settings)
+        if not deployment.on_gpu:
+            use_fork_server()
+        if deployment.stage_config.has_request_ramps:
+            register_request_ramps()
         deploy_file = folder / "deploy.yaml"
         deployment.write_deploy_file(deploy_file)
         self._enter(Phase.LOADING, f"starting talker and decoder on {deployment.device}")
@@ -392,7 +397,3 @@ def _summary(report: RunReport) -> str:
         f"{report.request_id}: {report.finish_reason.value}, {ttfa}{rtf}, {report.audio_s:.2f} s of audio "
         f"in {report.chunks} chunks, queued {report.queue_s:.2f} s"
     )
-
-
-def _nvidia_driver_present() -> bool:
-    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()

@@ -3,6 +3,8 @@
 vLLM spawns a fresh interpreter for each stage, and each spends most of its start
 importing vLLM. A fork server imports once, at the same time as the application
 does, and every stage is then a fork of it: ready in milliseconds, sharing its memory.
+
+For the CPU only: with a GPU those imports reach for CUDA, which survives no fork.
 """
 
 import contextlib
@@ -42,11 +44,7 @@ _context = _StageContext()
 
 
 def start_fork_server(*preload: str) -> None:
-    """Starts the server, which imports the `preload` modules on its own time; returns at once.
-
-    Call before anything in this process has touched CUDA: its children inherit nothing
-    but what the server imports.
-    """
+    """Starts the server, which imports the `preload` modules on its own time; returns at once."""
     from multiprocessing import forkserver
 
     _context.set_forkserver_preload(list(preload))
@@ -59,8 +57,7 @@ def use_fork_server() -> None:
     from vllm_omni.engine import stage_engine_core_proc_manager
 
     stage_engine_core_proc_manager.get_mp_context = lambda: _context
-    # vLLM looks a model class over in a fresh interpreter, lest importing it touches CUDA. The
-    # server imports the same modules under the same condition, so here will do.
+    # vLLM looks a model class over in a fresh interpreter, lest importing it touches CUDA.
     registry._run_in_subprocess = lambda fn: fn()
 
 

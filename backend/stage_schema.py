@@ -133,9 +133,17 @@ class StageConfig(Section):
         return min(stage.max_num_seqs for stage in self.stages)
 
     @property
+    def has_request_ramps(self) -> bool:
+        """Whether a request's ramp starts at its own first chunk (see backend/chunk_ramp.py).
+
+        Model runner v2 takes chunks by the batch, through a hook that only upstream's function has.
+        """
+        return self.async_chunk and self.chunking.codec_chunk_ramp is not None and self.model_runner == "v1"
+
+    @property
     def first_chunk_is_adjustable(self) -> bool:
-        """Whether a request may choose the size of its first chunk (see backend/chunk_ramp.py)."""
-        return self.async_chunk and (self.chunking.codec_chunk_ramp is None or self.model_runner == "v1")
+        """Whether a request may choose the size of its first chunk."""
+        return self.async_chunk and (self.chunking.codec_chunk_ramp is None or self.has_request_ramps)
 
     def chunk_schedule_frames(self, first_chunk_frames: int | None = None) -> tuple[int, ...]:
         """Frames of each streamed chunk, the last entry repeating; empty if nothing is streamed."""

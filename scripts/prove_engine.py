@@ -104,7 +104,8 @@ def _prove(proof: Proof, folder: Path, stage_config: str | None) -> None:
     proof.check(not left, f"no process left behind {left}")
     proof.check(_shared_memory() <= shm_before, "no shared memory left behind")
     card_after = _card_memory_mib()
-    proof.figures["card_memory_mib"] |= {"before": card_before, "after": card_after}
+    card = proof.figures.setdefault("card_memory_mib", {})
+    card |= {"before": card_before, "after": card_after}
     if card_before is not None and card_after is not None:
         proof.check(card_after <= card_before + CARD_MEMORY_SLACK_MIB, "all card memory given back")
 
