@@ -20,6 +20,9 @@ class CpuARModelRunner(GPUARModelRunner, CPUModelRunner):
         if self.compilation_config.max_cudagraph_capture_size is None:
             self.compilation_config.max_cudagraph_capture_size = 0
         super()._init_talker_mtp()
+        # The talker fixes its embeddings to bfloat16, which few CPUs compute natively.
+        self.model._embedding_dtype = self.dtype
+        self.model._prompt_builder._embedding_dtype = self.dtype
         # CPUModelRunner makes device buffers views of their host halves once, in its
         # constructor; these are made after it, on model load.
         for name in _TALKER_MTP_BUFFERS:
