@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ CPU_EXECUTOR = "backend.cpu_executor.CpuExecutor"
 # Reserves nothing where kv_cache_memory_bytes is given, but vLLM-Omni adds the fractions up and
 # its default of 0.9 for each stage would not fit.
 CPU_MEMORY_FRACTIONS = {0: 0.05, 1: 0.05}
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 UNTRAINED_NOTE = (
     "This checkpoint's weights are random and untrained: what it says is noise, made by the real engine."
 )
@@ -99,8 +101,15 @@ def check_early(settings: Settings) -> None:
     """Finds, before anything slow begins, what is already wrong: a folder or stage file named badly."""
     if settings.stage_config is not None:
         load_stage_config(settings.stage_config, decoder_window_frames=None)
-    if settings.model is not None and Path(settings.model).exists():
+    if settings.model is None:
+        return
+    if Path(settings.model).exists():
         read_model_info(Path(settings.model))
+    elif not _HUB_ID.fullmatch(settings.model):
+        raise DeploymentError(
+            f"There is no folder {settings.model}, and as a hub id it would be owner/name, "
+            f"such as {GPU_MODEL}; check --model."
+        )
 
 
 def _on_gpu(wanted: str, vllm_sees_cuda: bool, vllm_is_cpu: bool) -> bool:

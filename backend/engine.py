@@ -36,7 +36,12 @@ from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
 from backend.run import EngineRun, died
 from backend.settings import Settings
-from backend.stage_processes import start_fork_server, stop_fork_server, use_fork_server
+from backend.stage_processes import (
+    end_stage_processes,
+    start_fork_server,
+    stop_fork_server,
+    use_fork_server,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ HEALTH_CHECK_INTERVAL_S = 0.5
 SHUTDOWN_TIMEOUT_S = 9.0
 # How long running requests get to leave the stages before these are stopped under them.
 ABORT_TIMEOUT_S = 2.5
+STAGE_END_TIMEOUT_S = 5.5
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
 _MAX_SEED = 2**31 - 1
@@ -98,13 +104,17 @@ class OmniSpeechEngine:
 
     def synthesize(self, request: SpeechRequest) -> EngineRun:
         deployment, loop = self._deployment, self._loop
+        if self._stop.is_set():
+            raise EngineUnavailable(_UNAVAILABLE[Phase.CLOSED])
         if self._phase is not Phase.READY or deployment is None or loop is None:
             raise EngineUnavailable(_UNAVAILABLE[self._phase].format(detail=self._detail))
         prompt.check_request(request, deployment.model, self._max_frames)
         seed = secrets.randbelow(_MAX_SEED + 1) if request.seed is None else request.seed
         ticket = self._admission.enter()
         run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
-        asyncio.run_coroutine_threadsafe(self._serve(run, ticket), loop)
+        serving = asyncio.run_coroutine_threadsafe(self._serve(run, ticket), loop)
+        # Even where the engine's loop ends before it begins to serve, the caller must not wait for ever.
+        serving.add_done_callback(lambda _: run.push(None))
         return run
 
     def shutdown(self) -> None:
@@ -142,6 +152,7 @@ class OmniSpeechEngine:
             finally:
                 self._end_runs()
                 await self._runs_gone()
+                end_stage_processes(STAGE_END_TIMEOUT_S)
                 self._omni.shutdown()
 
     def _load(self, folder: Path) -> None:
@@ -179,20 +190,21 @@ class OmniSpeechEngine:
         assert self._deployment is not None
         self._enter(Phase.WARMING, "speaking a first sentence on both stages")
         started = time.monotonic()
-        limit = self._settings.concurrency_limit or self._deployment.stage_config.max_concurrency
-        self._admission = Admission(
-            min(limit, self._deployment.stage_config.max_concurrency), self._settings.queue_size
-        )
-        for request in warm_up.requests(self._deployment.model):
-            run = EngineRun(request, 0, asyncio.get_running_loop())
-            serving = asyncio.create_task(self._serve(run, self._admission.enter()))
-            async for _ in run:
-                pass
-            await asyncio.wait([serving])
+        most = self._deployment.stage_config.max_concurrency
+        limit = min(self._settings.concurrency_limit or most, most)
+        self._admission = Admission(limit, self._settings.queue_size)
+        for together in warm_up.rounds(self._deployment.model, limit if self._deployment.on_gpu else 1):
+            await asyncio.gather(*(self._speak_unheard(request) for request in together))
             if self._stop.is_set():
                 return
         self._capabilities = self._describe(self._deployment)
         logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, self._recent_rtf or 0)
+
+    async def _speak_unheard(self, request: SpeechRequest) -> None:
+        run = EngineRun(request, 0, asyncio.get_running_loop())
+        await asyncio.gather(
+            asyncio.create_task(self._serve(run, self._admission.enter())), return_exceptions=True
+        )
 
     async def _watch(self) -> None:
         """Returns when asked to stop; on the death of a stage process, fails every run first."""
@@ -233,6 +245,7 @@ class OmniSpeechEngine:
         arrived = time.monotonic()
         progress = _Progress()
         reason = FinishReason.FAILED
+        failure: SpeechError | None = None
         self._runs.add(run)
         try:
             run.serve_in_this_task()
@@ -244,19 +257,21 @@ class OmniSpeechEngine:
             # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
             reason = FinishReason.LENGTH if progress.frames >= limit_frames - 1 else FinishReason.STOP
         except asyncio.CancelledError:
-            reason = FinishReason.ABORTED
+            reason = FinishReason.FAILED if self._phase is Phase.FAILED else FinishReason.ABORTED
             raise
         except SpeechError as error:
-            run.push(error)
+            failure = error
         except Exception as error:
             logger.exception("Request %s failed.", run.request_id)
-            run.push(SpeechError(f"The engine could not speak this ({type(error).__name__}); try again."))
+            failure = SpeechError(f"The engine could not speak this ({type(error).__name__}); try again.")
         finally:
             self._runs.discard(run)
             run.report = self._report(run, arrived, progress, reason)
             self._admission.leave(ticket, run.report.total_s if progress.frames else None)
             self._learn_rtf(run.report)
             logger.info("%s", _summary(run.report))
+            if failure is not None:
+                run.push(failure)
             run.push(None)
 
     async def _chunks(

@@ -55,6 +55,10 @@ def check_request(request: SpeechRequest, model: ModelInfo, max_frames: int) -> 
         raise InvalidRequest(
             "The loaded checkpoint takes no instruction; leave that field empty.", "instruction"
         )
+    if request.speaker is not None and request.task is not Task.NAMED_SPEAKER:
+        raise InvalidRequest("The loaded checkpoint has no named speakers; leave the speaker out.", "speaker")
+    if request.reference is not None and request.task is not Task.VOICE_CLONE:
+        raise InvalidRequest("The loaded checkpoint clones no voices; leave the clip out.", "reference")
     _TASK_CHECKS[request.task](request, model)
     _check_range(request.temperature, 0.0, 2.0, "temperature")
     _check_range(request.top_k, 1, 2048, "top_k")
@@ -72,7 +76,8 @@ def additional_information(request: SpeechRequest) -> dict[str, list[Any]]:
         "instruct": clean_text(request.instruction),
         "non_streaming_mode": request.task is not Task.VOICE_CLONE,
     }
-    if request.speaker is not None:
+    # Nothing else may name a speaker: the talker keeps a cloned voice under that name for later requests.
+    if request.task is Task.NAMED_SPEAKER:
         info["speaker"] = request.speaker
     if request.reference is not None:
         info["ref_audio"] = as_data_url(clip_to_encode(request))
