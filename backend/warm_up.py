@@ -12,8 +12,21 @@ TEXT = "Hello, and welcome. This is the first sentence, spoken to warm up."
 INSTRUCTION = "A calm voice."
 
 
+def rounds(model: ModelInfo, most_at_once: int) -> Iterator[list[SpeechRequest]]:
+    """Requests to speak together: first as many at once as there are places, then each alone.
+
+    The GPU stages compile or record a batch size when they first meet it, and runs of unequal
+    length pass through all of them as they end. The last round's RTF is the first estimate.
+    """
+    each = list(requests(model))
+    if most_at_once > 1:
+        yield [replace(each[-1], max_frames=20 + i, stream=True) for i in range(most_at_once)]
+    for request in each:
+        yield [request]
+
+
 def requests(model: ModelInfo) -> Iterator[SpeechRequest]:
-    """Requests for the checkpoint's task; the last one is the plainest, and its RTF the first estimate."""
+    """Requests that cover the checkpoint's task, the plainest last."""
     match model.task:
         case Task.VOICE_CLONE:
             voice = load_preset_voices()[0]

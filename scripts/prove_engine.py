@@ -25,7 +25,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.checkpoint import SIZES, VARIANTS, make_checkpoint
+from backend.checkpoint import SIZES, VARIANTS
 from backend.contract import AudioChunk, Phase, RunReport, SpeechRequest, Task
 from backend.engine import OmniSpeechEngine
 from backend.reference_audio import load_reference_clip
@@ -65,7 +65,10 @@ def main() -> int:
     proof = Proof()
     folder = Path(tempfile.mkdtemp(prefix="prove-engine-"))
     try:
-        make_checkpoint(folder, options.size, options.variant, device=options.device)
+        # In a process of its own: this one must not touch the card that it later finds given back.
+        maker = [sys.executable, Path(__file__).with_name("make_checkpoint.py"), "--out", folder]
+        choice = ["--size", options.size, "--variant", options.variant, "--device", options.device]
+        subprocess.run([*map(str, maker), *choice], check=True)
         _prove(proof, folder, options.stage_config)
     finally:
         shutil.rmtree(folder)
