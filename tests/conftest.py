@@ -1,0 +1,34 @@
+"""Order of the suite, and the checkpoints that several modules read. Imports nothing heavy."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.checkpoint import Variant, ensure_tiny_checkpoint
+
+# Unit tests, then the page on a fake engine, then the real engine: what fails soonest comes first.
+_LAST_FOLDERS = ("browser", "engine")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path: Path) -> int:
+    folder = path.relative_to(Path(__file__).parent).parts[0]
+    return _LAST_FOLDERS.index(folder) + 1 if folder in _LAST_FOLDERS else 0
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(pytestconfig: pytest.Config) -> Callable[[Variant], Path]:
+    """The folder of the tiny checkpoint of a variant: made by the suite's first run, then kept."""
+
+    def folder(variant: Variant) -> Path:
+        if variant == "base":
+            return ensure_tiny_checkpoint()  # the app's own
+        assert pytestconfig.cache is not None
+        return ensure_tiny_checkpoint(pytestconfig.cache.mkdir("checkpoints"), variant)
+
+    return folder
