@@ -8,11 +8,11 @@ from pathlib import Path
 
 from backend import checkpoint
 from backend.contract import SpeechError
-from backend.memory_budget import kv_cache_bytes, memory_fractions, split_cores
+from backend.memory_budget import kv_cache_bytes, memory_fractions, split_cores, talker_kv_cache_bytes
 from backend.model_info import ModelInfo, read_model_info
 from backend.settings import GPU_MODEL, Settings
 from backend.stage_config import load_stage_config
-from backend.stage_schema import StageConfig
+from backend.stage_schema import DECODER_STAGE, TALKER_STAGE, StageConfig
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 CPU_EXECUTOR = "backend.cpu_executor.CpuExecutor"
 # Reserves nothing where kv_cache_memory_bytes is given, but vLLM-Omni adds the fractions up and
 # its default of 0.9 for each stage would not fit.
-CPU_MEMORY_FRACTIONS = {0: 0.05, 1: 0.05}
+CPU_MEMORY_FRACTIONS = {TALKER_STAGE: 0.05, DECODER_STAGE: 0.05}
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 UNTRAINED_NOTE = (
     "This checkpoint's weights are random and untrained: what it says is noise, made by the real engine."
@@ -53,8 +53,9 @@ class Deployment:
         """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
         talker = self.stage_config.talker
         if self.on_gpu:
+            card_bytes = _gpu_memory_bytes()
             fractions = memory_fractions(
-                _gpu_memory_bytes(),
+                card_bytes,
                 talker_bytes=self.model.talker_bytes,
                 decoder_bytes=self.model.decoder_bytes,
                 kv_bytes_per_token=self.model.kv_bytes_per_token,
@@ -62,7 +63,10 @@ class Deployment:
                 max_num_seqs=talker.max_num_seqs,
             )
             logger.info("Share of the card by stage: %s.", fractions)
-            self.stage_config.write_deploy_file(path, memory_fractions=fractions)
+            cache_bytes = talker_kv_cache_bytes(fractions[TALKER_STAGE], card_bytes, self.model.talker_bytes)
+            self.stage_config.write_deploy_file(
+                path, memory_fractions=fractions, kv_cache_bytes={TALKER_STAGE: cache_bytes}
+            )
             return
         kv_bytes = kv_cache_bytes(
             kv_bytes_per_token=self.model.kv_bytes_per_token,

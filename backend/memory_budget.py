@@ -66,6 +66,15 @@ def memory_fractions(
     }
 
 
+def talker_kv_cache_bytes(fraction: float, total_bytes: int, talker_bytes: int) -> int:
+    """The attention cache in the talker's `fraction` of the card, once weights and workspace are in.
+
+    Given to vLLM, which would otherwise measure what is free on the whole card while the
+    other stage is starting on it too, and find nothing.
+    """
+    return int(fraction * total_bytes) - talker_bytes - TALKER_WORKSPACE_BYTES
+
+
 def kv_cache_bytes(*, kv_bytes_per_token: int, max_model_len: int, max_num_seqs: int) -> dict[int, int]:
     """`kv_cache_memory_bytes` of each stage on a CPU: every request may reach `max_model_len`."""
     talker = int(kv_bytes_per_token * max_model_len * max_num_seqs * KV_CACHE_SLACK)

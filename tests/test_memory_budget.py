@@ -7,6 +7,7 @@ from backend.memory_budget import (
     kv_cache_bytes,
     memory_fractions,
     split_cores,
+    talker_kv_cache_bytes,
 )
 
 # 28 layers, 8 key/value heads of 128, bfloat16: the talker of both published sizes.
@@ -70,3 +71,10 @@ def test_each_stage_has_cores_of_its_own(cores: list[int], talker: str, decoder:
         0: {"VLLM_CPU_OMP_THREADS_BIND": talker},
         1: {"VLLM_CPU_OMP_THREADS_BIND": decoder},
     }
+
+
+def test_talker_cache_holds_a_longest_request_and_fits_in_the_talkers_share() -> None:
+    for max_num_seqs in (1, 4, 16):
+        share = fractions(80, max_num_seqs=max_num_seqs)[0]
+        cache = talker_kv_cache_bytes(share, 80 * GIB, int(4.5 * GIB))
+        assert KV_BYTES_PER_TOKEN * 4096 < cache < share * 80 * GIB - 4.5 * GIB
