@@ -157,8 +157,8 @@ async def test_only_the_first_cancellation_reaches_the_task(engine: Engine) -> N
             cleaned.append("up")
 
     engine.serve(run, speak)
-    engine.tasks()
     for _ in range(3):
+        engine.tasks()  # the loop has seen what came before
         run.cancel()
     await asyncio.wait_for(run.aclose(), 1)
     assert cleaned == ["up"]

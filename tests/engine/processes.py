@@ -1,0 +1,36 @@
+"""What a run of the engine might leave on the machine."""
+
+from pathlib import Path
+
+import psutil
+
+
+def descendants(pid: int | None = None) -> set[int]:
+    """Processes below `pid` (None: this one), but for multiprocessing's tracker of resources."""
+    return {
+        process.pid
+        for process in psutil.Process(pid).children(recursive=True)
+        if "resource_tracker" not in " ".join(_command(process))
+    }
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def resident_bytes() -> int:
+    """Of this process and all below it."""
+    total = 0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
