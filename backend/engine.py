@@ -42,6 +42,7 @@ from backend.stage_processes import (
     stop_fork_server,
     use_fork_server,
 )
+from backend.stage_schema import DECODER_STAGE, TALKER_STAGE
 
 logger = logging.getLogger(__name__)
 
@@ -216,16 +217,27 @@ class OmniSpeechEngine:
                 await self._omni.check_health()
             except Exception as error:
                 if not self._stop.is_set():
-                    self._fail(f"{error}")
+                    self._fail(_reason(error))
                     self._stopping.clear()
                     await self._stopping.wait()
 
     def _fail(self, reason: str) -> None:
+        if self._phase is Phase.FAILED:
+            return
         logger.error("The speech engine has failed: %s", reason)
         self._enter(Phase.FAILED, reason)
         for run in tuple(self._runs):
             run.push(died(reason))
         self._end_runs()
+
+    async def _explain(self, error: Exception) -> SpeechError:
+        """What to tell the person whose run met `error`; a dead stage fails the whole engine at once."""
+        try:
+            await self._omni.check_health()
+        except Exception as dead:
+            self._fail(_reason(dead))
+            return died(self._detail)
+        return SpeechError(f"The engine could not speak this ({type(error).__name__}); try again.")
 
     def _begin_stop(self) -> None:
         self._end_runs()
@@ -263,7 +275,7 @@ class OmniSpeechEngine:
             failure = error
         except Exception as error:
             logger.exception("Request %s failed.", run.request_id)
-            failure = SpeechError(f"The engine could not speak this ({type(error).__name__}); try again.")
+            failure = await self._explain(error)
         finally:
             self._runs.discard(run)
             run.report = self._report(run, arrived, progress, reason)
@@ -387,6 +399,14 @@ class _Progress:
         self.chunks = 0
         self.samples = 0
         self.frames = 0
+
+
+def _reason(error: Exception) -> str:
+    """Why vLLM-Omni's health check failed, in words for the page."""
+    for stage, name in ((TALKER_STAGE, "talker"), (DECODER_STAGE, "decoder")):
+        if str(error).startswith(f"Stage-{stage} "):
+            return f"the {name}'s process has died"
+    return str(error)
 
 
 _UNAVAILABLE = {

@@ -18,7 +18,7 @@ import soundfile
 
 from backend.contract import InvalidRequest, ReferenceClip, SpeechRequest, Task
 from backend.model_info import ModelInfo
-from backend.reference_audio import with_onset_silence
+from backend.reference_audio import MAX_CLIP_S, MIN_CLIP_S, with_onset_silence
 
 MAX_TEXT_CHARS = 2000
 MAX_INSTRUCTION_CHARS = 500
@@ -159,10 +159,23 @@ def _check_text(text: str) -> None:
 def _check_clone(request: SpeechRequest, model: ModelInfo) -> None:
     if request.reference is None:
         raise InvalidRequest("Choose a voice, or give a clip of one to clone.", "reference")
+    _check_clip(request.reference)
     if len(request.transcript) > MAX_TRANSCRIPT_CHARS:
         raise InvalidRequest(f"Shorten the transcript to {MAX_TRANSCRIPT_CHARS:,} characters.", "transcript")
     if not request.x_vector_only and not clean_text(request.transcript):
         raise InvalidRequest("Type what the clip says, or choose to use the x-vector only.", "transcript")
+
+
+def _check_clip(clip: ReferenceClip) -> None:
+    """Again what `load_reference_clip` makes sure of: a clip the talker cannot encode ends its process."""
+    if clip.samples.ndim != 1 or not np.isfinite(clip.samples).all():
+        raise InvalidRequest("The reference clip must be mono and made of numbers.", "reference")
+    if not MIN_CLIP_S <= clip.duration_s <= MAX_CLIP_S:
+        raise InvalidRequest(
+            f"The reference clip must last from {MIN_CLIP_S:.0f} to {MAX_CLIP_S:.0f} s, "
+            f"not {clip.duration_s:.1f} s.",
+            "reference",
+        )
 
 
 def _check_speaker(request: SpeechRequest, model: ModelInfo) -> None:

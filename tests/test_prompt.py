@@ -25,6 +25,12 @@ VARIANT_OF_TASK: dict[Task, Variant] = {
 }
 # 2.01 s: its last codec frame is a partial one.
 CLIP = ReferenceClip(np.sin(np.arange(48_240) / 20).astype(np.float32) / 3, 24_000)
+
+
+def clip(samples: np.ndarray[Any, Any]) -> ReferenceClip:
+    return ReferenceClip(samples.astype(np.float32), 24_000)
+
+
 CLONE = SpeechRequest("Good morning.", Task.VOICE_CLONE, reference=CLIP, transcript="What the clip says.")
 X_VECTOR = replace(CLONE, transcript="", x_vector_only=True)
 NAMED = SpeechRequest("Good morning.", Task.NAMED_SPEAKER, speaker="vivian")
@@ -130,6 +136,10 @@ def test_only_the_loaded_checkpoint_s_own_task_is_served(loaded: Task, asked: Ta
     ("request_", "param", "words_"),
     [
         (replace(CLONE, reference=None), "reference", "give a clip"),
+        (replace(CLONE, reference=clip(np.zeros(10))), "reference", "from 1 to 30 s, not 0.0 s"),
+        (replace(CLONE, reference=clip(np.zeros(31 * 24_000))), "reference", "from 1 to 30 s, not 31.0 s"),
+        (replace(CLONE, reference=clip(np.full(48_000, np.nan))), "reference", "made of numbers"),
+        (replace(CLONE, reference=clip(np.zeros((48_000, 2)))), "reference", "mono"),
         (replace(CLONE, transcript=""), "transcript", "what the clip says"),
         (replace(CLONE, transcript=" \n\x00"), "transcript", "what the clip says"),
         (replace(CLONE, transcript="x" * 1001), "transcript", "1,000 characters"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +138,7 @@ async def test_requests_beyond_the_places_wait_then_are_refused(engine: OmniSpee
     served = [chunk async for chunk in waiting[0]]
     assert waiting[0].report is not None
     assert waiting[0].report.frames == 7
-    assert waiting[0].report.queue_s > waiting[0].report.ttfa_s * 0.0  # type: ignore[operator]
+    # Time in the queue is not time to the first chunk.
     assert served[0].elapsed_s == waiting[0].report.ttfa_s
     assert len([chunk async for chunk in late]) > 0
     for run in running[1:]:
@@ -175,6 +174,7 @@ async def test_more_requests_than_places_are_all_served_in_order(engine: OmniSpe
         ({"task": Task.VOICE_DESIGN, "instruction": "A calm voice.", "reference": None}, "task"),
         ({"instruction": "Cheerfully."}, "instruction"),
         ({"reference": None}, "reference"),
+        ({"reference": ReferenceClip(np.zeros(10, np.float32), 24_000)}, "reference"),
         ({"x_vector_only": False, "transcript": ""}, "transcript"),
         ({"temperature": -1.0}, "temperature"),
         ({"top_k": 0}, "top_k"),
@@ -196,16 +196,4 @@ async def test_a_bad_request_is_refused_at_once_and_takes_no_place(
 
 
 async def test_after_bad_requests_the_next_one_is_spoken(engine: OmniSpeechEngine) -> None:
-    await assert_speaks(engine)
-
-
-async def test_a_clip_the_talker_cannot_use_fails_that_run_alone(engine: OmniSpeechEngine) -> None:
-    """Clips are checked before they get here; this one was not."""
-    broken = ReferenceClip(np.zeros(10, np.float32), 24_000)
-    beside = asyncio.create_task(speak(engine, request(max_frames=30)))
-    try:
-        await asyncio.wait_for(speak(engine, replace(request(max_frames=8), reference=broken)), 20)
-    except Exception as error:
-        print(type(error), error)
-    assert (await beside).report.frames == 29
     await assert_speaks(engine)
