@@ -36,7 +36,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     engine = OmniSpeechEngine(settings)
-    engine.start()
+    engine.prepare()
     try:
         return _serve(settings, engine, stop)
     finally:
@@ -47,7 +47,7 @@ def main() -> int:
 
 def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event) -> int:
     from backend.health import health_route
-    from backend.voices import load_preset_voices
+    from backend.voices import VOICES_FOLDER, load_preset_voices
     from ui.page import build_page
     from ui.theme import launch_options
 
@@ -60,11 +60,15 @@ def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event
             auth=settings.logins,
             root_path=settings.root_path,
             prevent_thread_lock=True,
+            # Gradio gives out files below the working directory only, which may be any.
+            allowed_paths=[str(VOICES_FOLDER)],
             app_kwargs={"routes": [health_route(engine)]},
             **launch_options(),
         )
     except (OSError, RuntimeError) as error:
         return _give_up(f"The page cannot be served: {str(error).splitlines()[0]}")
+    # Only now, so that the page is up first: its imports and vLLM's would hold each other up.
+    engine.start()
     try:
         was_ready = False
         while not stop.wait(0.2):

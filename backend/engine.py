@@ -63,7 +63,8 @@ class OmniSpeechEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._phase = Phase.LOADING
-        self._detail = "not started"
+        self._detail = "starting"
+        self._prepared = False
         self._recent_rtf: float | None = None
         self._capabilities: Capabilities | None = None
         self._admission = Admission(1, 0)
@@ -89,7 +90,13 @@ class OmniSpeechEngine:
     def capabilities(self) -> Capabilities | None:
         return self._capabilities
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """Starts what can begin before `start`, which calls this if nobody has: on the CPU, the fork
+        server, whose imports then run beside the caller's own.
+        """
+        if self._prepared:
+            return
+        self._prepared = True
         make_discoverable()
         if nvidia_driver_present():
             # vLLM's default of fork would copy a process with threads, this one.
@@ -100,6 +107,9 @@ class OmniSpeechEngine:
             os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
             os.environ.setdefault("OMP_NUM_THREADS", "1")
             start_fork_server("backend.preload")
+
+    def start(self) -> None:
+        self.prepare()
         self._enter(Phase.LOADING, "importing vLLM-Omni")
         self._thread.start()
 
