@@ -73,5 +73,6 @@ $(UV): | $(PY)
 $(PY):
 	@test -n '$(PYTHON)' || { \
 		echo 'Python 3.11 or 3.12 is needed and neither was found; name one with make PYTHON=/path/to/python3.12 ...' >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { $(call apt_install,python3-venv) && $(PYTHON) -m venv $(VENV); } || { \
+		rm -rf $(VENV); \
 		echo 'Python cannot make a virtual environment; on Debian: apt-get install python3-venv.' >&2; exit 1; }

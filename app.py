@@ -38,14 +38,21 @@ def main() -> int:
     engine = OmniSpeechEngine(settings)
     engine.prepare()
     try:
-        return _serve(settings, engine, stop)
+        code = _serve(settings, engine, stop)
     finally:
         # A second Ctrl-C ends a shutdown that someone finds too slow.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         engine.shutdown()
+    if not engine.ended:
+        # The interpreter would wait for what the engine's thread is loading.
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event) -> int:
+    from gradio.tunneling import CURRENT_TUNNELS
+
     from backend.health import health_route
     from backend.voices import VOICES_FOLDER, load_preset_voices
     from ui.page import build_page
@@ -80,6 +87,8 @@ def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event
         return 0
     finally:
         page.close(verbose=False)
+        for tunnel in CURRENT_TUNNELS:
+            tunnel.kill()
 
 
 def _give_up(sentence: str) -> int:

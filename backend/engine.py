@@ -31,7 +31,7 @@ from backend.contract import (
     SpeechError,
     SpeechRequest,
 )
-from backend.deployment import Deployment, nvidia_driver_present, plan
+from backend.deployment import Deployment, plan, vllm_is_for_cpu
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
 from backend.run import EngineRun, died
@@ -47,11 +47,18 @@ from backend.stage_schema import DECODER_STAGE, TALKER_STAGE
 logger = logging.getLogger(__name__)
 
 STAGE_START_TIMEOUT_S = 600
+# The longest a warm-up sentence may take, compilation included.
+WARM_UP_TIMEOUT_S = 300
 HEALTH_CHECK_INTERVAL_S = 0.5
 SHUTDOWN_TIMEOUT_S = 9.0
+# Nothing interrupts an import or the start of the stages: those are left to end with the process.
+LOADING_END_TIMEOUT_S = 2.0
 # How long running requests get to leave the stages before these are stopped under them.
 ABORT_TIMEOUT_S = 2.5
 STAGE_END_TIMEOUT_S = 5.5
+# A stage that was stopped in the middle of a run does not end when asked to. On a CPU it holds
+# nothing that its process's end would not give back, so it need not be waited for.
+CPU_STAGE_END_TIMEOUT_S = 1.5
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
 _MAX_SEED = 2**31 - 1
@@ -98,7 +105,7 @@ class OmniSpeechEngine:
             return
         self._prepared = True
         make_discoverable()
-        if nvidia_driver_present():
+        if not vllm_is_for_cpu():
             # vLLM's default of fork would copy a process with threads, this one.
             os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         else:
@@ -134,15 +141,27 @@ class OmniSpeechEngine:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._begin_stop)
         if self._thread.ident is not None:
-            self._thread.join(SHUTDOWN_TIMEOUT_S)
+            self._thread.join(SHUTDOWN_TIMEOUT_S if self._omni is not None else LOADING_END_TIMEOUT_S)
+            if not self.ended:
+                end_stage_processes(CPU_STAGE_END_TIMEOUT_S)
         stop_fork_server()
+
+    @property
+    def ended(self) -> bool:
+        """False while the engine's thread runs: also after `shutdown`, if it was in the middle of loading."""
+        return not self._thread.is_alive()
 
     def _thread_main(self) -> None:
         try:
             asyncio.run(self._main())
+        except _StoppedLoading:
+            self._enter(Phase.CLOSED, "shut down")
         except SpeechError as error:
             self._enter(Phase.FAILED, str(error))
         except BaseException as error:
+            if self._stop.is_set():
+                self._enter(Phase.CLOSED, "shut down")
+                return
             logger.exception("The speech engine failed.")
             self._enter(Phase.FAILED, f"{type(error).__name__}: {error}".splitlines()[0][:300])
         else:
@@ -153,8 +172,8 @@ class OmniSpeechEngine:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         with tempfile.TemporaryDirectory(prefix="speech-engine-") as folder:
-            self._load(Path(folder))
             try:
+                self._load(Path(folder))
                 if not self._stop.is_set():
                     await self._warm_up()
                 if not self._stop.is_set():
@@ -163,8 +182,10 @@ class OmniSpeechEngine:
             finally:
                 self._end_runs()
                 await self._runs_gone()
-                end_stage_processes(STAGE_END_TIMEOUT_S)
-                self._omni.shutdown()
+                on_gpu = self._deployment is not None and self._deployment.on_gpu
+                end_stage_processes(STAGE_END_TIMEOUT_S if on_gpu else CPU_STAGE_END_TIMEOUT_S)
+                if self._omni is not None:
+                    self._omni.shutdown()
 
     def _load(self, folder: Path) -> None:
         """Blocks until both stages are up."""
@@ -175,6 +196,8 @@ class OmniSpeechEngine:
         from backend.chunk_ramp import register_request_ramps
 
         logger.info("vLLM-Omni imported in %.1f s.", time.monotonic() - started)
+        if self._stop.is_set():
+            raise _StoppedLoading
         # Upstream does so itself, but only after a first failed look at the checkpoint's config.
         register_omni_models_to_vllm()
         self._enter(Phase.LOADING, "finding the checkpoint")
@@ -186,6 +209,8 @@ class OmniSpeechEngine:
         deploy_file = folder / "deploy.yaml"
         deployment.write_deploy_file(deploy_file)
         self._enter(Phase.LOADING, f"starting talker and decoder on {deployment.device}")
+        if self._stop.is_set():
+            raise _StoppedLoading
         self._omni = AsyncOmni(
             model=str(deployment.model.folder),
             deploy_config=str(deploy_file),
@@ -212,10 +237,14 @@ class OmniSpeechEngine:
         logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, self._recent_rtf or 0)
 
     async def _speak_unheard(self, request: SpeechRequest) -> None:
+        """Raises EngineUnavailable unless audio came out."""
         run = EngineRun(request, 0, asyncio.get_running_loop())
-        await asyncio.gather(
-            asyncio.create_task(self._serve(run, self._admission.enter())), return_exceptions=True
-        )
+        serving = asyncio.create_task(self._serve(run, self._admission.enter()))
+        await asyncio.wait([serving], timeout=WARM_UP_TIMEOUT_S)
+        if self._stop.is_set():
+            return
+        if not serving.done() or run.report is None or not run.report.frames:
+            raise EngineUnavailable("The engine could not speak its first sentence; see the log for why.")
 
     async def _watch(self) -> None:
         """Returns when asked to stop; on the death of a stage process, fails every run first."""
@@ -381,7 +410,8 @@ class OmniSpeechEngine:
             samples_per_frame=model.samples_per_frame,
             max_text_chars=prompt.MAX_TEXT_CHARS,
             max_frames=self._max_frames,
-            chunk_schedule_frames=config.chunk_schedule_frames(),
+            # Without async chunks everything comes as one.
+            chunk_schedule_frames=config.chunk_schedule_frames() or (self._max_frames,),
             untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={"temperature": talker.temperature, "top_k": talker.top_k},
         )
@@ -400,6 +430,10 @@ class OmniSpeechEngine:
         logger.info("Engine %s: %s.", phase.value, detail)
 
 
+class _StoppedLoading(Exception):
+    """The engine was shut down before its stages were started."""
+
+
 class _Progress:
     """What a run has made so far; `taken` is when the engine took it up, on the monotonic clock."""
 
@@ -414,7 +448,7 @@ class _Progress:
 def _reason(error: Exception) -> str:
     """Why vLLM-Omni's health check failed, in words for the page."""
     for stage, name in ((TALKER_STAGE, "talker"), (DECODER_STAGE, "decoder")):
-        if str(error).startswith(f"Stage-{stage} "):
+        if f"Stage-{stage} " in str(error):
             return f"the {name}'s process has died"
     return str(error)
 

@@ -146,10 +146,11 @@ def _number_range(name: str) -> str:
 def _usage_sentence(message: str) -> str:
     problem = message.rpartition("error parsing CLI: ")[2]
     flags = [_flag(name) for name in Settings.model_fields]
-    unknown = problem.partition("unrecognized arguments: ")[2].split(" ")[0]
+    # Not what follows "=": it may be a password.
+    unknown = problem.partition("unrecognized arguments: ")[2].split(" ")[0].partition("=")[0]
     if not unknown:
         return f"{problem.removeprefix('argument ')}."
-    guess = get_close_matches(unknown.partition("=")[0], flags, n=1)
+    guess = get_close_matches(unknown, flags, n=1)
     hint = f"did you mean {guess[0]}?" if guess else f"the flags are {', '.join(flags)}."
     return f"{unknown} is not a known flag; {hint}"
 

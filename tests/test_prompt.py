@@ -302,3 +302,10 @@ def test_the_prompt_is_as_long_as_upstream_makes_it(
     length = upstream(info, tokenize, params)
     assert length != 2048  # upstream's answer to an estimate that failed
     assert len(built["prompt_token_ids"]) == length
+
+
+def test_a_clip_of_whole_frames_counts_exactly_those(model: Models) -> None:
+    checkpoint = model(Task.VOICE_CLONE)
+    for frames in range(12, 382):
+        whole = clip(np.zeros(frames * checkpoint.samples_per_frame))
+        assert prompt.reference_frames(whole, checkpoint) == frames

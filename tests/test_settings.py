@@ -162,3 +162,9 @@ def test_settings_load_without_the_heavy_libraries() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "set()"
+
+
+def test_a_mistyped_flag_is_not_repeated_with_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load_settings(["--atuh=ann:secret"])
+    assert "secret" not in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_voice_design_passes_the_description() -> None:
 
 def test_max_length_is_given_to_the_engine_in_codec_frames() -> None:
     assert build(Fields("Hello", max_length_s=2.0)).max_frames == 25
-    assert build(Fields("Hello", max_length_s=0.01)).max_frames == 1
+    assert build(Fields("Hello", max_length_s=0.01)).max_frames == 2
     assert build(Fields("Hello")).max_frames is None
 
 
@@ -105,3 +105,14 @@ def test_an_empty_seed_is_random(text: str, seed: int | None) -> None:
 def test_a_seed_that_is_not_a_whole_number_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="whole number"):
         build(Fields("Hello", seed=text))
+
+
+@pytest.mark.parametrize("seed", ["9" * 11, "1" * 5000])
+def test_a_seed_too_long_for_the_engine_is_refused_with_a_sentence(seed: str) -> None:
+    with pytest.raises(InvalidRequest, match="whole number"):
+        build(Fields("Hello", seed=seed))
+
+
+@pytest.mark.parametrize(("seconds", "frames"), [(0.01, 2), (float("inf"), None)])
+def test_a_length_out_of_all_bounds_is_taken_as_the_nearest_one(seconds: float, frames: int | None) -> None:
+    assert build(Fields("Hello", max_length_s=seconds)).max_frames == frames

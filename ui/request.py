@@ -9,6 +9,10 @@ from backend.voices import PresetVoice
 
 # The voice choice that means the visitor's own recording.
 OWN_CLIP = "own clip"
+# The engine's least, its largest seed's length, and far more than any model's longest speech.
+MIN_FRAMES = 2
+MAX_SEED_DIGITS = 10
+MAX_LENGTH_S = 3600.0
 
 ClipLoader = Callable[[Path], ReferenceClip]
 
@@ -89,7 +93,7 @@ def _seed(text: str) -> int | None:
     text = str(text).strip()
     if not text:
         return None
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MAX_SEED_DIGITS:
         raise InvalidRequest("The seed must be a whole number from 0 up, or empty for a random one.", "seed")
     return int(text)
 
@@ -97,7 +101,8 @@ def _seed(text: str) -> int | None:
 def _max_frames(seconds: float | None, capabilities: Capabilities) -> int | None:
     if seconds is None:
         return None
-    frames = max(1, round(seconds * capabilities.sample_rate_hz / capabilities.samples_per_frame))
+    frame_rate_hz = capabilities.sample_rate_hz / capabilities.samples_per_frame
+    frames = max(MIN_FRAMES, round(min(seconds, MAX_LENGTH_S) * frame_rate_hz))
     # The field starts out at the model's own limit. Left there it is no wish, and the engine may
     # judge by the length of the text.
     return None if frames >= capabilities.max_frames else frames

@@ -37,11 +37,15 @@ def buffer_needed(upcoming: Sequence[float], rtf: float) -> float:
 
 
 def chunk_sizes(schedule: Sequence[int], first: int | None = None) -> Iterator[int]:
-    """Frames of each chunk without end: the last entry repeats, `first` replaces the first one."""
+    """Frames of each chunk without end: the last entry repeats.
+
+    `first` replaces the first one, and no later chunk is smaller.
+    """
+    least = first or 0
     for index, frames in enumerate(schedule):
-        yield first if index == 0 and first else frames
+        yield first if index == 0 and first else max(least, frames)
     while True:
-        yield schedule[-1]
+        yield max(least, schedule[-1])
 
 
 @dataclass
