@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -91,9 +92,9 @@ class App:
         return [p for p in psutil.process_iter() if p.pid != self.process.pid and self._writes_our_log(p)]
 
     def stage_processes(self) -> list[psutil.Process]:
-        """Talker and decoder, in this order."""
-        stages = {process.cmdline()[0]: process for process in self.processes()}
-        return [stages[title] for title in sorted(stages) if "Stage" in title]
+        """Talker and decoder, as vLLM-Omni names them in the log."""
+        pids = [re.search(rf"stage{stage}_replica0 pid=(\d+)", self.log) for stage in (0, 1)]
+        return [psutil.Process(int(pid[1])) for pid in pids if pid]
 
     def _writes_our_log(self, process: psutil.Process) -> bool:
         # Not by a variable in its environment: a process that sets its title overwrites that.
@@ -103,8 +104,11 @@ class App:
             return False
 
     def assert_nothing_left(self) -> None:
-        left = [f"{process.pid} {process.name()}" for process in self.processes()]
-        assert left == []
+        # The last of them may be on its way out.
+        deadline = time.monotonic() + 2
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left, [f"{process.pid} {process.cmdline()}" for process in left]
         assert shared_memory() - self._shared_before == set()
 
     def kill(self) -> None:
