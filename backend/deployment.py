@@ -9,7 +9,7 @@ from pathlib import Path
 from backend import checkpoint
 from backend.contract import SpeechError
 from backend.memory_budget import kv_cache_bytes, memory_fractions, split_cores, talker_kv_cache_bytes
-from backend.model_info import ModelInfo, read_model_info
+from backend.model_info import CONFIG_FILES, CheckpointError, ModelInfo, read_model_info
 from backend.settings import GPU_MODEL, Settings
 from backend.stage_config import load_stage_config
 from backend.stage_schema import DECODER_STAGE, TALKER_STAGE, StageConfig
@@ -146,6 +146,8 @@ def _find_model(wanted: str | None, on_gpu: bool) -> tuple[str, Path, str]:
         return wanted, Path(wanted).resolve(), ""
     try:
         return wanted or GPU_MODEL, _download(wanted or GPU_MODEL), ""
+    except CheckpointError:
+        raise
     except Exception as error:
         if wanted is None:
             return _bundled(f"{GPU_MODEL} could not be had from the hub, so the bundled checkpoint speaks.")
@@ -162,6 +164,8 @@ def _bundled(notice: str) -> tuple[str, Path, str]:
 def _download(model_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    # Some other model's name typed here should not cost its whole download.
+    read_model_info(Path(snapshot_download(model_id, allow_patterns=list(CONFIG_FILES))))
     return Path(snapshot_download(model_id))
 
 

@@ -13,6 +13,8 @@ _TASK_OF_MODEL_TYPE = {
     "custom_voice": Task.NAMED_SPEAKER,
     "voice_design": Task.VOICE_DESIGN,
 }
+# The model's and the codec's.
+CONFIG_FILES = ("config.json", "speech_tokenizer/config.json")
 _BYTES_PER_BF16 = 2
 # Published checkpoints of this size were not trained on instructions for named speakers: the
 # reference package drops the instruction there (qwen_tts/inference/qwen3_tts_model.py).
@@ -48,8 +50,7 @@ class ModelInfo:
 
 def read_model_info(folder: Path) -> ModelInfo:
     """Reads `config.json` and `speech_tokenizer/config.json`; raises CheckpointError with a sentence."""
-    config = _read_json(folder, "config.json")
-    codec = _read_json(folder, "speech_tokenizer/config.json")
+    config, codec = (_read_json(folder, name) for name in CONFIG_FILES)
     try:
         return _model_info(folder, config, codec)
     except (KeyError, TypeError, AttributeError) as error:

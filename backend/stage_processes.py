@@ -65,7 +65,7 @@ def use_fork_server() -> None:
 
 
 def end_stage_processes(timeout_s: float) -> None:
-    """Asks all stages to end at once, and waits for them; upstream's shutdown then only tidies up.
+    """Asks all stages to end at once, and ends those that have not in time; upstream then only tidies up.
 
     It would ask one after the other, and on a GPU each takes seconds to leave its card.
     """
@@ -78,6 +78,9 @@ def end_stage_processes(timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for stage in stages:
         stage.join(max(0.0, deadline - time.monotonic()))
+    # Upstream would ask again, and wait again, before it does the same.
+    for stage in stages:
+        stage.kill()
 
 
 def stop_fork_server() -> None:

@@ -243,3 +243,19 @@ def test_a_card_too_small_for_the_model_is_refused(
     monkeypatch.setattr(deployment, "_gpu_memory_bytes", lambda: 6 * GIB)
     with pytest.raises(SpeechError, match=r"needs a GPU with at least .* this one has 6\.0 GiB"):
         tiny_deployment(tiny_checkpoint("base"), on_gpu=True).write_deploy_file(tmp_path / "deploy.yaml")
+
+
+def test_another_model_on_the_hub_is_refused_before_its_weights_are_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[object] = []
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+
+    def download(model_id: str, allow_patterns: list[str] | None = None) -> str:
+        asked.append(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(CheckpointError, match="not a Qwen3-TTS"):
+        deployment._find_model("someone/llama", on_gpu=True)
+    assert asked == [["config.json", "speech_tokenizer/config.json"]]
