@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from backend.checkpoint import Variant, ensure_tiny_checkpoint
+from backend.plugins import make_discoverable
+
+# vLLM-Omni looks for its platform once, when first imported, whichever test does that.
+make_discoverable()
 
 # Unit tests, then the page on a fake engine, then the real engine: what fails soonest comes first.
 _LAST_FOLDERS = ("browser", "engine")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -92,9 +91,13 @@ class App:
         return [p for p in psutil.process_iter() if p.pid != self.process.pid and self._writes_our_log(p)]
 
     def stage_processes(self) -> list[psutil.Process]:
-        """Talker and decoder, as vLLM-Omni names them in the log."""
-        pids = [re.search(rf"stage{stage}_replica0 pid=(\d+)", self.log) for stage in (0, 1)]
-        return [psutil.Process(int(pid[1])) for pid in pids if pid]
+        """Talker and decoder, in no particular order: the fork server's children."""
+        servers = [
+            child
+            for child in psutil.Process(self.process.pid).children()
+            if "multiprocessing.forkserver" in " ".join(child.cmdline())
+        ]
+        return [stage for server in servers for stage in server.children()]
 
     def _writes_our_log(self, process: psutil.Process) -> bool:
         # Not by a variable in its environment: a process that sets its title overwrites that.

@@ -1,5 +1,6 @@
 """The page in Chromium on the real engine: Speak, listen, stop, clone, and the death of a stage."""
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -130,14 +131,15 @@ def test_the_death_of_a_stage_is_told_and_the_app_still_ends_cleanly(app: App, v
     visitor.type(LONG_TEXT)
     visitor.speak()
     visitor.wait_for_sound()
-    talker, _decoder = app.stage_processes()
-    talker.kill()
-    died = "the talker's process has died"
+    stage, _other = app.stage_processes()
+    stage.kill()
+    died = re.compile(r"the (talker|decoder)'s process has died")
     expect(visitor.status).to_contain_text(died, timeout=10_000)
-    expect(visitor.frame.locator("#engine-chip .text")).to_have_text(f"Failed: {died}", timeout=10_000)
+    expect(visitor.frame.locator("#engine-chip .text")).to_contain_text(died, timeout=10_000)
     told = app.health()
     assert told is not None
-    assert (told[0], told[1]["phase"], told[1]["detail"]) == (503, "failed", died)
+    assert (told[0], told[1]["phase"]) == (503, "failed")
+    assert died.fullmatch(told[1]["detail"])
     assert (told[1]["running"], told[1]["queued"]) == (0, 0)
     code, seconds = app.stop(signal.SIGTERM)
     assert (code, seconds < 10) == (0, True), f"{code} after {seconds:.1f} s"
