@@ -40,9 +40,7 @@ def main() -> int:
     try:
         code = _serve(settings, engine, stop)
     finally:
-        # A second Ctrl-C ends a shutdown that someone finds too slow.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        engine.shutdown()
+        _shut_down(engine)
     if not engine.ended:
         # The interpreter would wait for what the engine's thread is loading.
         logging.shutdown()
@@ -86,9 +84,19 @@ def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event
                 return _give_up(engine.status.detail)
         return 0
     finally:
+        # The engine first, so that running requests end while their pages can still be told.
+        _shut_down(engine)
+        # The streams that open pages keep would otherwise hold it up for 5 s.
+        page.server.config.timeout_graceful_shutdown = 1
         page.close(verbose=False)
         for tunnel in CURRENT_TUNNELS:
             tunnel.kill()
+
+
+def _shut_down(engine: "OmniSpeechEngine") -> None:
+    # A second Ctrl-C ends a shutdown that someone finds too slow.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    engine.shutdown()
 
 
 def _give_up(sentence: str) -> int:

@@ -56,9 +56,8 @@ LOADING_END_TIMEOUT_S = 2.0
 # How long running requests get to leave the stages before these are stopped under them.
 ABORT_TIMEOUT_S = 2.5
 STAGE_END_TIMEOUT_S = 5.5
-# A stage that was stopped in the middle of a run does not end when asked to. On a CPU it holds
-# nothing that its process's end would not give back, so it need not be waited for.
-CPU_STAGE_END_TIMEOUT_S = 1.5
+# The same for one that is still loading, and may not listen.
+LOADING_STAGE_END_TIMEOUT_S = 1.5
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
 _MAX_SEED = 2**31 - 1
@@ -143,7 +142,7 @@ class OmniSpeechEngine:
         if self._thread.ident is not None:
             self._thread.join(SHUTDOWN_TIMEOUT_S if self._omni is not None else LOADING_END_TIMEOUT_S)
             if not self.ended:
-                end_stage_processes(CPU_STAGE_END_TIMEOUT_S)
+                end_stage_processes(LOADING_STAGE_END_TIMEOUT_S)
         stop_fork_server()
 
     @property
@@ -182,8 +181,7 @@ class OmniSpeechEngine:
             finally:
                 self._end_runs()
                 await self._runs_gone()
-                on_gpu = self._deployment is not None and self._deployment.on_gpu
-                end_stage_processes(STAGE_END_TIMEOUT_S if on_gpu else CPU_STAGE_END_TIMEOUT_S)
+                end_stage_processes(STAGE_END_TIMEOUT_S)
                 if self._omni is not None:
                     self._omni.shutdown()
 

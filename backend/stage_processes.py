@@ -78,7 +78,7 @@ def end_stage_processes(timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for stage in stages:
         stage.join(max(0.0, deadline - time.monotonic()))
-    # Upstream would ask again, and wait again, before it does the same.
+    # One that is still loading may not have listened.
     for stage in stages:
         stage.kill()
 
