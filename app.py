@@ -14,11 +14,11 @@ from backend.contract import Phase, SpeechError
 from backend.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from gradio import Blocks
+
     from backend.engine import OmniSpeechEngine
 
 EXIT_FAILED = 1
-
-logger = logging.getLogger("app")
 
 
 def main() -> int:
@@ -37,10 +37,20 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     engine = OmniSpeechEngine(settings)
     engine.prepare()
+    page, code = None, EXIT_FAILED
     try:
-        code = _serve(settings, engine, stop)
+        page = _launch(settings, engine)
+        if page is not None:
+            # Only now, so that the page is up first: its imports and vLLM's would hold each other up.
+            engine.start()
+            code = _serve(engine, stop)
     finally:
-        _shut_down(engine)
+        # A second Ctrl-C ends a shutdown that someone finds too slow.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # The engine first, so that running requests end while their pages can still be told.
+        engine.shutdown()
+        if page is not None:
+            _close(page)
     if not engine.ended:
         # The interpreter would wait for what the engine's thread is loading.
         logging.shutdown()
@@ -48,9 +58,8 @@ def main() -> int:
     return code
 
 
-def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event) -> int:
-    from gradio.tunneling import CURRENT_TUNNELS
-
+def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
+    """The page, being served; None where it cannot be, which has been said."""
     from backend.health import health_route
     from backend.voices import VOICES_FOLDER, load_preset_voices
     from ui.page import build_page
@@ -71,32 +80,31 @@ def _serve(settings: Settings, engine: "OmniSpeechEngine", stop: threading.Event
             **launch_options(),
         )
     except (OSError, RuntimeError) as error:
-        return _give_up(f"The page cannot be served: {str(error).splitlines()[0]}")
-    # Only now, so that the page is up first: its imports and vLLM's would hold each other up.
-    engine.start()
-    try:
-        was_ready = False
-        while not stop.wait(0.2):
-            was_ready = was_ready or engine.status.phase is Phase.READY
-            # An engine that never started leaves nothing to serve; one that fails later is reported
-            # by the page and by /health, for a supervisor to act on.
-            if engine.status.phase is Phase.FAILED and not was_ready:
-                return _give_up(engine.status.detail)
-        return 0
-    finally:
-        # The engine first, so that running requests end while their pages can still be told.
-        _shut_down(engine)
-        # The streams that open pages keep would otherwise hold it up for 5 s.
-        page.server.config.timeout_graceful_shutdown = 1
-        page.close(verbose=False)
-        for tunnel in CURRENT_TUNNELS:
-            tunnel.kill()
+        _give_up(f"The page cannot be served: {str(error).splitlines()[0]}")
+        return None
+    return page
 
 
-def _shut_down(engine: "OmniSpeechEngine") -> None:
-    # A second Ctrl-C ends a shutdown that someone finds too slow.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    engine.shutdown()
+def _serve(engine: "OmniSpeechEngine", stop: threading.Event) -> int:
+    """Waits for the signal to stop, or for a start that fails; returns the exit code."""
+    was_ready = False
+    while not stop.wait(0.2):
+        was_ready = was_ready or engine.status.phase is Phase.READY
+        # An engine that never started leaves nothing to serve; one that fails later is reported
+        # by the page and by /health, for a supervisor to act on.
+        if engine.status.phase is Phase.FAILED and not was_ready:
+            return _give_up(engine.status.detail)
+    return 0
+
+
+def _close(page: "Blocks") -> None:
+    from gradio.tunneling import CURRENT_TUNNELS
+
+    # The streams that open pages keep would otherwise hold it up for 5 s.
+    page.server.config.timeout_graceful_shutdown = 1
+    page.close(verbose=False)
+    for tunnel in CURRENT_TUNNELS:
+        tunnel.kill()
 
 
 def _give_up(sentence: str) -> int:

@@ -7,7 +7,6 @@ reach it through `EngineRun`.
 
 import asyncio
 import contextlib
-import copy
 import logging
 import os
 import secrets
@@ -21,20 +20,23 @@ from typing import Any
 from backend import prompt, warm_up
 from backend.admission import Admission, Ticket
 from backend.contract import (
-    AudioChunk,
     Capabilities,
     EngineStatus,
     EngineUnavailable,
     FinishReason,
+    Pcm,
     Phase,
     RunReport,
     SpeechError,
     SpeechRequest,
 )
 from backend.deployment import Deployment, plan, vllm_is_for_cpu
+from backend.model_info import ModelInfo
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
+from backend.progress import Progress, summary
 from backend.run import EngineRun, died
+from backend.sampling import sampling_params
 from backend.settings import Settings
 from backend.stage_processes import (
     end_stage_processes,
@@ -60,7 +62,6 @@ STAGE_END_TIMEOUT_S = 5.5
 LOADING_STAGE_END_TIMEOUT_S = 1.5
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
-_MAX_SEED = 2**31 - 1
 
 
 class OmniSpeechEngine:
@@ -126,7 +127,7 @@ class OmniSpeechEngine:
         if self._phase is not Phase.READY or deployment is None or loop is None:
             raise EngineUnavailable(_UNAVAILABLE[self._phase].format(detail=self._detail))
         prompt.check_request(request, deployment.model, self._max_frames)
-        seed = secrets.randbelow(_MAX_SEED + 1) if request.seed is None else request.seed
+        seed = secrets.randbelow(prompt.MAX_SEED + 1) if request.seed is None else request.seed
         ticket = self._admission.enter()
         run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
         serving = asyncio.run_coroutine_threadsafe(self._serve(run, ticket), loop)
@@ -255,7 +256,6 @@ class OmniSpeechEngine:
             except Exception as error:
                 if not self._stop.is_set():
                     self._fail(_reason(error))
-                    self._stopping.clear()
                     await self._stopping.wait()
 
     def _fail(self, reason: str) -> None:
@@ -291,20 +291,21 @@ class OmniSpeechEngine:
 
     async def _serve(self, run: EngineRun, ticket: Ticket) -> None:
         """Makes one run's audio, on the engine's loop, and always leaves a report and an end marker."""
-        arrived = time.monotonic()
-        progress = _Progress()
+        assert self._deployment is not None
+        model, mode = self._deployment.model, self._deployment.mode
+        progress = Progress()
         reason = FinishReason.FAILED
         failure: SpeechError | None = None
         self._runs.add(run)
         try:
             run.serve_in_this_task()
             await self._admission.wait(ticket)
-            progress.taken = time.monotonic()
+            progress.taken_up()
             limit_frames = prompt.frame_limit(run.request, self._max_frames, self._tokenizer)
-            async for chunk in self._chunks(run, limit_frames, progress):
-                run.push(chunk)
+            async for pcm in self._audio(run, model, limit_frames):
+                run.push(progress.next_chunk(pcm, model.sample_rate_hz))
             # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
-            reason = FinishReason.LENGTH if progress.frames >= limit_frames - 1 else FinishReason.STOP
+            reason = FinishReason.LENGTH if progress.frames(model) >= limit_frames - 1 else FinishReason.STOP
         except asyncio.CancelledError:
             reason = FinishReason.FAILED if self._phase is Phase.FAILED else FinishReason.ABORTED
             raise
@@ -315,75 +316,29 @@ class OmniSpeechEngine:
             failure = await self._explain(error)
         finally:
             self._runs.discard(run)
-            run.report = self._report(run, arrived, progress, reason)
-            self._admission.leave(ticket, run.report.total_s if progress.frames else None)
+            run.report = progress.report(run.request_id, run.seed, mode, reason, model)
+            self._admission.leave(ticket, run.report.total_s if run.report.frames else None)
             self._learn_rtf(run.report)
-            logger.info("%s", _summary(run.report))
+            logger.info("%s", summary(run.report))
             if failure is not None:
                 run.push(failure)
             run.push(None)
 
-    async def _chunks(
-        self, run: EngineRun, limit_frames: int, progress: "_Progress"
-    ) -> AsyncIterator[AudioChunk]:
-        assert self._deployment is not None
-        model = self._deployment.model
+    async def _audio(self, run: EngineRun, model: ModelInfo, limit_frames: int) -> AsyncIterator[Pcm]:
+        """The run's audio as the decoder gives it out, each [samples]."""
         outputs = self._omni.generate(
             prompt.build_prompt(run.request, model, self._tokenizer),
             request_id=run.request_id,
-            sampling_params_list=self._sampling(run, limit_frames),
+            sampling_params_list=sampling_params(
+                self._omni.default_sampling_params_list, run.request, run.seed, limit_frames
+            ),
             output_modalities=["audio"],
         )
         async with contextlib.aclosing(outputs):
             async for output in outputs:
                 pcm = as_pcm(output)
-                if pcm is None:
-                    continue
-                elapsed_s = time.monotonic() - progress.taken
-                if progress.ttfa_s is None:
-                    progress.ttfa_s = elapsed_s
-                yield AudioChunk(pcm, model.sample_rate_hz, progress.chunks, elapsed_s)
-                progress.chunks += 1
-                progress.samples += len(pcm)
-                progress.frames = progress.samples // model.samples_per_frame
-
-    def _sampling(self, run: EngineRun, limit_frames: int) -> list[Any]:
-        """The stage configuration's sampling parameters, with the request's own in their place."""
-        from vllm.sampling_params import RequestOutputKind
-
-        stages = [copy.deepcopy(params) for params in self._omni.default_sampling_params_list]
-        for params in stages:
-            params.output_kind = RequestOutputKind.DELTA
-        talker, request = stages[0], run.request
-        # The talker samples group 0 with vLLM's sampler and the other 15 with its own.
-        talker.seed = run.seed
-        talker.extra_args = {**(talker.extra_args or {}), "tts_local_seed": run.seed}
-        talker.max_tokens = limit_frames
-        talker.min_tokens = min(talker.min_tokens, limit_frames)
-        if request.temperature is not None:
-            talker.temperature = request.temperature
-        if request.top_k is not None:
-            talker.top_k = request.top_k
-        return stages
-
-    def _report(
-        self, run: EngineRun, arrived: float, progress: "_Progress", reason: FinishReason
-    ) -> RunReport:
-        assert self._deployment is not None
-        now = time.monotonic()
-        taken = progress.taken or now
-        return RunReport(
-            request_id=run.request_id,
-            seed=run.seed,
-            mode=self._deployment.mode,
-            finish_reason=reason,
-            chunks=progress.chunks,
-            frames=progress.frames,
-            audio_s=progress.samples / self._deployment.model.sample_rate_hz,
-            queue_s=taken - arrived,
-            ttfa_s=progress.ttfa_s,
-            total_s=now - taken,
-        )
+                if pcm is not None:
+                    yield pcm
 
     def _learn_rtf(self, report: RunReport) -> None:
         if report.rtf is None or report.finish_reason in (FinishReason.ABORTED, FinishReason.FAILED):
@@ -432,17 +387,6 @@ class _StoppedLoading(Exception):
     """The engine was shut down before its stages were started."""
 
 
-class _Progress:
-    """What a run has made so far; `taken` is when the engine took it up, on the monotonic clock."""
-
-    def __init__(self) -> None:
-        self.taken = 0.0
-        self.ttfa_s: float | None = None
-        self.chunks = 0
-        self.samples = 0
-        self.frames = 0
-
-
 def _reason(error: Exception) -> str:
     """Why vLLM-Omni's health check failed, in words for the page."""
     for stage, name in ((TALKER_STAGE, "talker"), (DECODER_STAGE, "decoder")):
@@ -465,12 +409,3 @@ def _tokenizer(folder: Path) -> prompt.Tokenize:
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
     return lambda text: list(tokenizer(text, padding=False)["input_ids"])
-
-
-def _summary(report: RunReport) -> str:
-    ttfa = "no audio" if report.ttfa_s is None else f"TTFA {report.ttfa_s * 1e3:.0f} ms"
-    rtf = "" if report.rtf is None else f", RTF {report.rtf:.2f}"
-    return (
-        f"{report.request_id}: {report.finish_reason.value}, {ttfa}{rtf}, {report.audio_s:.2f} s of audio "
-        f"in {report.chunks} chunks, queued {report.queue_s:.2f} s"
-    )

@@ -22,6 +22,7 @@ from backend.reference_audio import MAX_CLIP_S, MIN_CLIP_S, with_onset_silence
 MAX_TEXT_CHARS = 2000
 MAX_INSTRUCTION_CHARS = 500
 MAX_TRANSCRIPT_CHARS = 1000
+MAX_SEED = 2**31 - 1
 # The talker's codec_pad. vLLM counts prompt tokens as spoken for the repetition penalty, so the
 # placeholder must be a token the talker can never sample; upstream's own 1 is a real code.
 PLACEHOLDER_TOKEN = 2148
@@ -63,7 +64,7 @@ def check_request(request: SpeechRequest, model: ModelInfo, max_frames: int) -> 
     _check_range(request.top_k, 1, 2048, "top_k")
     _check_range(request.max_frames, 2, max_frames, "max_frames")
     _check_range(request.first_chunk_frames, 1, 25, "first_chunk_frames")
-    _check_range(request.seed, 0, 2**31 - 1, "seed")
+    _check_range(request.seed, 0, MAX_SEED, "seed")
 
 
 def additional_information(request: SpeechRequest) -> dict[str, list[Any]]:

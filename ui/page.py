@@ -18,7 +18,7 @@ from ui.engine_state import (
     voice_updates,
 )
 from ui.player import SpeechPlayer
-from ui.request import OWN_CLIP, ClipLoader, Fields
+from ui.request import ClipLoader, Fields
 from ui.run_panel import RunPanel
 from ui.speaker import Speaker, Update
 from ui.text_meter import TextMeter
@@ -322,5 +322,3 @@ _LISTEN_JS = """() => {
   if (!audio) return;
   if (audio.paused) { audio.currentTime = 0; audio.play(); } else audio.pause();
 }"""
-
-__all__ = ["OWN_CLIP", "build_page"]

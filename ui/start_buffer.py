@@ -11,8 +11,9 @@ may wait instead, as long as the missing audio would have lasted: both shift its
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, repeat
 
+from backend.chunk_ramp import ramp_from_first_chunk
 from backend.contract import AudioChunk
 
 # Until a run has been measured.
@@ -41,11 +42,8 @@ def chunk_sizes(schedule: Sequence[int], first: int | None = None) -> Iterator[i
 
     `first` replaces the first one, and no later chunk is smaller.
     """
-    least = first or 0
-    for index, frames in enumerate(schedule):
-        yield first if index == 0 and first else max(least, frames)
-    while True:
-        yield max(least, schedule[-1])
+    sizes = ramp_from_first_chunk(first, schedule, schedule[-1])
+    return chain(sizes, repeat(sizes[-1]))
 
 
 @dataclass

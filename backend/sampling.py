@@ -1,0 +1,29 @@
+"""Sampling parameters of one request, over the stage configuration's."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from backend.contract import SpeechRequest
+
+
+def sampling_params(
+    defaults: Sequence[Any], request: SpeechRequest, seed: int, limit_frames: int
+) -> list[Any]:
+    """vLLM `SamplingParams`, one a stage: copies of `defaults` with the request's own in their place."""
+    from vllm.sampling_params import RequestOutputKind
+
+    stages = [copy.deepcopy(params) for params in defaults]
+    for params in stages:
+        params.output_kind = RequestOutputKind.DELTA
+    talker = stages[0]
+    # The talker samples group 0 with vLLM's sampler and the other 15 with its own.
+    talker.seed = seed
+    talker.extra_args = {**(talker.extra_args or {}), "tts_local_seed": seed}
+    talker.max_tokens = limit_frames
+    talker.min_tokens = min(talker.min_tokens, limit_frames)
+    if request.temperature is not None:
+        talker.temperature = request.temperature
+    if request.top_k is not None:
+        talker.top_k = request.top_k
+    return stages
