@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.checkpoint import SIZES, VARIANTS
@@ -31,6 +29,7 @@ from backend.engine import OmniSpeechEngine
 from backend.reference_audio import load_reference_clip
 from backend.settings import Settings
 from backend.voices import load_preset_voices
+from tests.engine.processes import descendants, shared_memory
 
 TEXT = "The engine speaks this sentence ten times over, and every time it should begin at once."
 LONG_TEXT = TEXT * 6
@@ -80,7 +79,7 @@ def main() -> int:
 
 
 def _prove(proof: Proof, folder: Path, stage_config: str | None) -> None:
-    card_before, shm_before = _card_memory_mib(), _shared_memory()
+    card_before, shm_before = _card_memory_mib(), shared_memory()
     settings = {"model": str(folder)} | ({"stage_config": stage_config} if stage_config else {})
     engine = OmniSpeechEngine(Settings(**settings, _cli_parse_args=False))
     started = time.monotonic()
@@ -99,13 +98,9 @@ def _prove(proof: Proof, folder: Path, stage_config: str | None) -> None:
         engine.shutdown()
         proof.figures["shutdown_s"] = round(time.monotonic() - stopping, 1)
     proof.check(proof.figures["shutdown_s"] <= 10, "shut down within 10 s")
-    left = [
-        p.name()
-        for p in psutil.Process().children(recursive=True)
-        if "resource_tracker" not in "".join(p.cmdline())
-    ]
+    left = descendants()
     proof.check(not left, f"no process left behind {left}")
-    proof.check(_shared_memory() <= shm_before, "no shared memory left behind")
+    proof.check(shared_memory() <= shm_before, "no shared memory left behind")
     card_after = _card_memory_mib()
     card = proof.figures.setdefault("card_memory_mib", {})
     card |= {"before": card_before, "after": card_after}
@@ -199,10 +194,6 @@ def _card_memory_mib() -> int | None:
         return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
     except (OSError, ValueError, subprocess.CalledProcessError):
         return None
-
-
-def _shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 if __name__ == "__main__":

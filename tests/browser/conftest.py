@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from tests.browser.visitor import Visitor
+from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served
 
 _TAP = (Path(__file__).parent / "tap.js").read_text()
 _CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
@@ -20,6 +21,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeSpeechEngine:
+    return FakeSpeechEngine(NAMED_SPEAKERS)
+
+
+@pytest.fixture(scope="module")
+def url(engine: FakeSpeechEngine) -> Iterator[str]:
+    with served(engine) as url:
+        yield url
 
 
 # Not per session: Playwright's event loop would stay in the way of asyncio tests that run later.

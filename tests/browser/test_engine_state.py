@@ -1,6 +1,6 @@
 """The page follows the engine: starting, ready, failed, and what the loaded model can do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,20 +9,9 @@ from playwright.sync_api import BrowserContext, LocatorAssertions, expect
 
 from backend.contract import Phase, SpeechError
 from tests.browser.visitor import Visitor
-from tests.fakes import CAPABILITIES, NAMED_SPEAKERS, VOICE_DESIGN, FakeSpeechEngine, served
+from tests.fakes import CAPABILITIES, NAMED_SPEAKERS, VOICE_DESIGN, FakeSpeechEngine
 
 Visit = Callable[[str], Visitor]
-
-
-@pytest.fixture(scope="module")
-def engine() -> FakeSpeechEngine:
-    return FakeSpeechEngine(NAMED_SPEAKERS)
-
-
-@pytest.fixture(scope="module")
-def url(engine: FakeSpeechEngine) -> Iterator[str]:
-    with served(engine) as url:
-        yield url
 
 
 @pytest.fixture(autouse=True)

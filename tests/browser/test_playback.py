@@ -1,25 +1,14 @@
 """Streamed speech is heard without gaps, and is what the downloaded file holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tests.browser.visitor import Visitor, gaps
-from tests.fakes import NAMED_SPEAKERS, SAMPLES_PER_FRAME, FakeSpeechEngine, served
+from tests.fakes import NAMED_SPEAKERS, SAMPLES_PER_FRAME, FakeSpeechEngine
 
 Visit = Callable[[str], Visitor]
-
-
-@pytest.fixture(scope="module")
-def engine() -> FakeSpeechEngine:
-    return FakeSpeechEngine(NAMED_SPEAKERS)
-
-
-@pytest.fixture(scope="module")
-def url(engine: FakeSpeechEngine) -> Iterator[str]:
-    with served(engine) as url:
-        yield url
 
 
 @pytest.fixture(autouse=True)

@@ -1,27 +1,16 @@
 """Stop ends the sound at once and frees the engine; so does closing the tab."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visitor import Visitor
-from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served
+from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine
 
 Visit = Callable[[str], Visitor]
-
-
-@pytest.fixture(scope="module")
-def engine() -> FakeSpeechEngine:
-    return FakeSpeechEngine(NAMED_SPEAKERS)
-
-
-@pytest.fixture(scope="module")
-def url(engine: FakeSpeechEngine) -> Iterator[str]:
-    with served(engine) as url:
-        yield url
 
 
 @pytest.fixture(autouse=True)
