@@ -145,6 +145,8 @@ class Capabilities:
     max_frames: int
     # Frames of each streamed chunk; the last entry repeats.
     chunk_schedule_frames: tuple[int, ...]
+    # The largest first chunk a request may ask for; 0 where the stage configuration fixes it.
+    max_first_chunk_frames: int
     # Rough speech rate, for a duration estimate beside the text box.
     chars_per_s: float = 14.0
     # A sentence for the page where the weights are random, else empty.
@@ -161,6 +163,21 @@ class EngineStatus:
     running: int
     queued: int
     recent_rtf: float | None = None
+
+    @property
+    def unavailable(self) -> EngineUnavailable | None:
+        """The refusal of a request made now; None when READY."""
+        if self.phase is Phase.READY:
+            return None
+        return EngineUnavailable(_UNAVAILABLE[self.phase].format(detail=self.detail))
+
+
+_UNAVAILABLE = {
+    Phase.LOADING: "The speech engine is still loading ({detail}); try again in a moment.",
+    Phase.WARMING: "The speech engine is warming up; try again in a moment.",
+    Phase.FAILED: "The speech engine has failed ({detail}); restart the app.",
+    Phase.CLOSED: "The speech engine has been shut down; restart the app.",
+}
 
 
 class SpeechRun(Protocol):

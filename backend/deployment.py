@@ -64,10 +64,14 @@ class Deployment:
                 kv_bytes_per_token=self.model.kv_bytes_per_token,
                 max_model_len=talker.max_model_len,
                 max_num_seqs=talker.max_num_seqs,
+                given={
+                    stage.stage_id: stage.gpu_memory_utilization
+                    for stage in self.stage_config.stages
+                    if stage.gpu_memory_utilization
+                },
             )
             logger.info("Share of the card by stage: %s.", fractions)
-            share = talker.gpu_memory_utilization or fractions[TALKER_STAGE]
-            cache_bytes = talker_kv_cache_bytes(share, card_bytes, self.model.talker_bytes)
+            cache_bytes = talker_kv_cache_bytes(fractions[TALKER_STAGE], card_bytes, self.model.talker_bytes)
             self.stage_config.write_deploy_file(
                 path, memory_fractions=fractions, kv_cache_bytes={TALKER_STAGE: cache_bytes}
             )

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,14 @@ class OmniSpeechEngine:
 
     def synthesize(self, request: SpeechRequest) -> EngineRun:
         deployment, loop = self._deployment, self._loop
-        if self._stop.is_set():
-            raise EngineUnavailable(_UNAVAILABLE[Phase.CLOSED])
-        if self._phase is not Phase.READY or deployment is None or loop is None:
-            raise EngineUnavailable(_UNAVAILABLE[self._phase].format(detail=self._detail))
-        prompt.check_request(request, deployment.model, self._max_frames)
+        status = replace(self.status, phase=Phase.CLOSED) if self._stop.is_set() else self.status
+        if (unavailable := status.unavailable) is not None:
+            raise unavailable
+        assert deployment is not None
+        assert loop is not None
+        prompt.check_request(
+            request, deployment.model, self._max_frames, deployment.stage_config.max_first_chunk_frames
+        )
         seed = secrets.randbelow(prompt.MAX_SEED + 1) if request.seed is None else request.seed
         ticket = self._admission.enter()
         run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
@@ -364,7 +368,8 @@ class OmniSpeechEngine:
             max_text_chars=prompt.MAX_TEXT_CHARS,
             max_frames=self._max_frames,
             # Without async chunks everything comes as one.
-            chunk_schedule_frames=config.chunk_schedule_frames() or (self._max_frames,),
+            chunk_schedule_frames=config.chunk_schedule_frames or (self._max_frames,),
+            max_first_chunk_frames=config.max_first_chunk_frames,
             untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={"temperature": talker.temperature, "top_k": talker.top_k},
         )
@@ -393,15 +398,6 @@ def _reason(error: Exception) -> str:
         if f"Stage-{stage} " in str(error):
             return f"the {name}'s process has died"
     return str(error)
-
-
-_UNAVAILABLE = {
-    Phase.LOADING: "The speech engine is still loading ({detail}); try again in a moment.",
-    Phase.WARMING: "The speech engine is warming up; try again in a moment.",
-    Phase.READY: "The speech engine is starting; try again in a moment.",
-    Phase.FAILED: "The speech engine has failed ({detail}); restart the app.",
-    Phase.CLOSED: "The speech engine has been shut down; restart the app.",
-}
 
 
 def _tokenizer(folder: Path) -> prompt.Tokenize:

@@ -4,7 +4,8 @@ vLLM-Omni's own deploy file asks for 0.3 + 0.3 of any card, which is 84 GB of a 
 and too little of a small one.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from backend.contract import SpeechError
 from backend.stage_schema import DECODER_STAGE, TALKER_STAGE
@@ -39,31 +40,47 @@ def memory_fractions(
     kv_bytes_per_token: int,
     max_model_len: int,
     max_num_seqs: int,
+    given: Mapping[int, float] | None = None,
 ) -> dict[int, float]:
     """`gpu_memory_utilization` of each stage, both on one card of `total_bytes`.
 
-    Weights and workspace are taken as given. The talker's attention cache is sized for
+    Weights and workspace are taken as they are. The talker's attention cache is sized for
     `max_num_seqs` typical requests, less where the card is small, but never for less than
-    one request of `max_model_len` tokens, which vLLM insists on.
+    one request of `max_model_len` tokens, which vLLM insists on. A share `given` by hand is
+    kept. Raises MemoryBudgetError if the model, or what is left of it, does not fit.
     """
-    needed = int(kv_bytes_per_token * max_model_len * KV_CACHE_SLACK)
-    wanted = int(
+    one_request = int(kv_bytes_per_token * max_model_len * KV_CACHE_SLACK)
+    typical = int(
         kv_bytes_per_token * max_num_seqs * min(max_model_len, TYPICAL_REQUEST_TOKENS) * KV_CACHE_SLACK
     )
-    decoder = decoder_bytes + DECODER_WORKSPACE_BYTES
-    talker = talker_bytes + TALKER_WORKSPACE_BYTES
-    spare = total_bytes - OUTSIDE_BYTES - decoder - talker
-    if spare < needed:
-        short_of = total_bytes - spare + needed
+    weights = talker_bytes + TALKER_WORKSPACE_BYTES
+    needed = {
+        TALKER_STAGE: weights + one_request,
+        DECODER_STAGE: decoder_bytes + DECODER_WORKSPACE_BYTES,
+    }
+    least_bytes = OUTSIDE_BYTES + sum(needed.values())
+    if total_bytes < least_bytes:
         raise MemoryBudgetError(
-            f"The model needs a GPU with at least {short_of / GIB:.1f} GiB of memory and this one has "
+            f"The model needs a GPU with at least {least_bytes / GIB:.1f} GiB of memory and this one has "
             f"{total_bytes / GIB:.1f} GiB; choose a smaller model or run with --device cpu."
         )
-    talker += min(max(needed, wanted), spare)
-    return {
-        TALKER_STAGE: _fraction(talker, total_bytes),
-        DECODER_STAGE: _fraction(decoder, total_bytes),
+    given = given or {}
+    for stage, share in given.items():
+        least = needed[stage] / total_bytes
+        most = 1 - sum(needed[other] / total_bytes for other in needed if other != stage)
+        if not least <= share <= most:
+            raise MemoryBudgetError(
+                f"On this card gpu_memory_utilization of stage {stage} must be from "
+                f"{math.ceil(least * 1e3) / 1e3} to {math.floor(most * 1e3) / 1e3}, not {share}; "
+                "or leave it out."
+            )
+    taken = max(int(given.get(DECODER_STAGE, 0) * total_bytes), needed[DECODER_STAGE])
+    wanted = max(needed[TALKER_STAGE], min(weights + typical, total_bytes - OUTSIDE_BYTES - taken))
+    computed = {
+        TALKER_STAGE: _fraction(wanted, total_bytes),
+        DECODER_STAGE: _fraction(needed[DECODER_STAGE], total_bytes),
     }
+    return computed | dict(given)
 
 
 def talker_kv_cache_bytes(fraction: float, total_bytes: int, talker_bytes: int) -> int:

@@ -40,7 +40,9 @@ def clean_text(text: str) -> str:
     return re.sub(r"\s+", " ", "".join(visible)).strip()
 
 
-def check_request(request: SpeechRequest, model: ModelInfo, max_frames: int) -> None:
+def check_request(
+    request: SpeechRequest, model: ModelInfo, max_frames: int, max_first_chunk_frames: int
+) -> None:
     """Raises InvalidRequest, with a sentence for the person who asked, if `model` cannot serve this."""
     _check_text(request.text)
     if request.task is not model.task:
@@ -63,7 +65,11 @@ def check_request(request: SpeechRequest, model: ModelInfo, max_frames: int) -> 
     _check_range(request.temperature, 0.0, 2.0, "temperature")
     _check_range(request.top_k, 1, 2048, "top_k")
     _check_range(request.max_frames, 2, max_frames, "max_frames")
-    _check_range(request.first_chunk_frames, 1, 25, "first_chunk_frames")
+    if request.first_chunk_frames is not None and not max_first_chunk_frames:
+        raise InvalidRequest(
+            "The stage configuration fixes the first chunk; leave its size out.", "first_chunk_frames"
+        )
+    _check_range(request.first_chunk_frames, 1, max_first_chunk_frames, "first_chunk_frames")
     _check_range(request.seed, 0, MAX_SEED, "seed")
 
 

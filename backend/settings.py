@@ -29,6 +29,10 @@ def _user_and_password(login: str) -> str:
     return login
 
 
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _root_path(value: str) -> str:
     if not value.startswith(("/", "http://", "https://")):
         raise ValueError("a path that starts with /, or a whole URL")
@@ -92,7 +96,7 @@ class Settings(BaseSettings):
         None, ge=1, description="Requests served at once; none is as many as the stage configuration holds."
     )
     queue_size: int = Field(32, ge=0, description="Requests that may wait; further ones are refused.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         "info", description="Least serious messages to log."
     )
 

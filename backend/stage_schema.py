@@ -141,19 +141,23 @@ class StageConfig(Section):
         return self.async_chunk and self.chunking.codec_chunk_ramp is not None and self.model_runner == "v1"
 
     @property
-    def first_chunk_is_adjustable(self) -> bool:
-        """Whether a request may choose the size of its first chunk."""
-        return self.async_chunk and (self.chunking.codec_chunk_ramp is None or self.has_request_ramps)
+    def max_first_chunk_frames(self) -> int:
+        """The largest first chunk a request may ask for; 0 where it has no say in it."""
+        if not self.async_chunk or (
+            self.chunking.codec_chunk_ramp is not None and not self.has_request_ramps
+        ):
+            return 0
+        return self.chunking.codec_chunk_frames
 
-    def chunk_schedule_frames(self, first_chunk_frames: int | None = None) -> tuple[int, ...]:
+    @property
+    def chunk_schedule_frames(self) -> tuple[int, ...]:
         """Frames of each streamed chunk, the last entry repeating; empty if nothing is streamed."""
         if not self.async_chunk:
             return ()
         chunking = self.chunking
         steady = chunking.codec_chunk_frames
-        first = first_chunk_frames if self.first_chunk_is_adjustable else None
         ramp = chunking.codec_chunk_ramp or [chunking.initial_codec_chunk_frames or steady, steady]
-        return ramp_from_first_chunk(first, ramp, steady)
+        return ramp_from_first_chunk(None, ramp, steady)
 
     def write_deploy_file(
         self,

@@ -1,6 +1,7 @@
 """A speech engine without a model, behind the real one's protocol: noise at a chosen speed."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from backend.contract import (
     AudioChunk,
     Capabilities,
     EngineStatus,
-    EngineUnavailable,
     FinishReason,
     InvalidRequest,
     Pcm,
@@ -45,6 +45,7 @@ CAPABILITIES = Capabilities(
     max_text_chars=600,
     max_frames=2000,
     chunk_schedule_frames=(4, 4, 8, 16, 25),
+    max_first_chunk_frames=25,
     defaults={"temperature": 0.9, "top_k": 50},
 )
 NAMED_SPEAKERS = replace(
@@ -109,8 +110,8 @@ class FakeSpeechEngine:
 
     def synthesize(self, request: SpeechRequest) -> "FakeRun":
         self._check(request)
-        if self.phase is not Phase.READY:
-            raise EngineUnavailable("The engine is not ready.")
+        if (unavailable := self.status.unavailable) is not None:
+            raise unavailable
         if len(self.accepted) >= self.max_running + self.max_waiting:
             raise QueueFull("Too many requests are waiting; try again in 5 s.", 5.0)
         run = FakeRun(self, request, f"run-{next(self._ids)}")
@@ -143,6 +144,8 @@ class FakeRun:
         self.seed = request.seed if request.seed is not None else 1000 + int(request_id.split("-")[1])
         self.report: RunReport | None = None
         self.closed = False
+        # Unix time at which the first chunk left the engine.
+        self.first_chunk_at_s: float | None = None
         self._engine = engine
         self._chunks = self._make()
 
@@ -196,6 +199,7 @@ class FakeRun:
             elapsed = loop.time() - began
             self._progress |= {"samples": start + samples, "chunks": index + 1}
             self._progress.setdefault("ttfa_s", elapsed)
+            self.first_chunk_at_s = self.first_chunk_at_s or time.time()
             yield AudioChunk(pcm[start : start + samples], SAMPLE_RATE_HZ, index, elapsed)
         cut = self.request.max_frames is not None and len(pcm) == self.request.max_frames * SAMPLES_PER_FRAME
         self._leave(FinishReason.LENGTH if cut else FinishReason.STOP)

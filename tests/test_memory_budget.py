@@ -14,7 +14,12 @@ from backend.memory_budget import (
 KV_BYTES_PER_TOKEN = 28 * 8 * 128 * 2 * 2
 
 
-def fractions(card_gib: float, weights_gib: float = 4.5, max_num_seqs: int = 16) -> dict[int, float]:
+def fractions(
+    card_gib: float,
+    weights_gib: float = 4.5,
+    max_num_seqs: int = 16,
+    given: dict[int, float] | None = None,
+) -> dict[int, float]:
     return memory_fractions(
         int(card_gib * GIB),
         talker_bytes=int(weights_gib * GIB),
@@ -22,7 +27,27 @@ def fractions(card_gib: float, weights_gib: float = 4.5, max_num_seqs: int = 16)
         kv_bytes_per_token=KV_BYTES_PER_TOKEN,
         max_model_len=4096,
         max_num_seqs=max_num_seqs,
+        given=given,
     )
+
+
+@pytest.mark.parametrize(("stage", "share"), [(0, 0.5), (1, 0.5), (0, 0.6), (1, 0.25)])
+def test_a_share_given_by_hand_is_kept_and_leaves_room_for_the_other_stage(stage: int, share: float) -> None:
+    shares = fractions(22, max_num_seqs=64, given={stage: share})
+    assert shares[stage] == share
+    assert sum(shares.values()) <= 1
+    assert shares[1 - stage] >= min(fractions(22, max_num_seqs=1)[1 - stage], 0.1)
+
+
+@pytest.mark.parametrize(("stage", "share"), [(0, 0.2), (0, 0.95), (1, 0.05), (1, 0.8)])
+def test_a_share_given_by_hand_that_does_not_fit_is_refused_with_what_would(stage: int, share: float) -> None:
+    with pytest.raises(MemoryBudgetError, match=rf"of stage {stage} must be from .* not {share}") as refused:
+        fractions(22, given={stage: share})
+    least, most = (
+        float(part) for part in str(refused.value).split("must be from ")[1].split(",")[0].split(" to ")
+    )
+    assert fractions(22, given={stage: least})[stage] == least
+    assert sum(fractions(22, given={stage: most}).values()) <= 1
 
 
 def test_a_large_card_is_not_taken_whole() -> None:

@@ -47,12 +47,14 @@ Models = Callable[[Task], ModelInfo]
 
 
 def check(request: SpeechRequest, model: Models, max_frames: int = 2048) -> None:
-    check_request(request, model(request.task), max_frames)
+    check_request(request, model(request.task), max_frames, 25)
 
 
-def refusal(request: SpeechRequest, model: ModelInfo, max_frames: int = 2048) -> tuple[str, str | None]:
+def refusal(
+    request: SpeechRequest, model: ModelInfo, max_frames: int = 2048, max_first_chunk_frames: int = 25
+) -> tuple[str, str | None]:
     with pytest.raises(InvalidRequest) as caught:
-        check_request(request, model, max_frames)
+        check_request(request, model, max_frames, max_first_chunk_frames)
     assert str(caught.value).endswith(".")
     return str(caught.value), caught.value.param
 
@@ -121,11 +123,19 @@ def test_a_number_out_of_range_is_refused_and_the_range_named(
         assert f"must be from {lowest} to {highest}, not {value}" in sentence
 
 
+def test_a_first_chunk_fixed_by_the_stage_configuration_cannot_be_asked_for(model: Models) -> None:
+    loaded = model(Task.VOICE_CLONE)
+    check_request(X_VECTOR, loaded, 300, 0)
+    sentence, param = refusal(replace(X_VECTOR, first_chunk_frames=1), loaded, max_first_chunk_frames=0)
+    assert param == "first_chunk_frames"
+    assert sentence == "The stage configuration fixes the first chunk; leave its size out."
+
+
 @pytest.mark.parametrize("loaded", Task)
 @pytest.mark.parametrize("asked", Task)
 def test_only_the_loaded_checkpoint_s_own_task_is_served(loaded: Task, asked: Task, model: Models) -> None:
     if asked is loaded:
-        check_request(PLAIN[asked], model(loaded), 2048)
+        check_request(PLAIN[asked], model(loaded), 2048, 25)
     else:
         sentence, param = refusal(PLAIN[asked], model(loaded))
         assert param == "task"

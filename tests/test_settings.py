@@ -105,6 +105,11 @@ def test_logins_repeat_or_are_separated_by_commas(argv: list[str]) -> None:
     assert load_settings(argv).logins == [("ann", "1"), ("bob", "2:3")]
 
 
+def test_a_log_level_may_be_written_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTS_LOG_LEVEL", "WARNING")
+    assert load_settings([]).log_level == "warning"
+
+
 def test_passwords_stay_out_of_the_settings_text() -> None:
     assert "secret" not in repr(load_settings(["--auth", "ann:secret"]))
 

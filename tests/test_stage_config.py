@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from backend.chunk_ramp import ramp_from_first_chunk
 from backend.stage_config import PROFILE_DIR, StageConfigError, load_stage_config, profile_names
 from backend.stage_schema import Stage, StageConfig
 
@@ -52,7 +53,7 @@ def test_profiles_are_the_files_of_the_folder() -> None:
 def test_vllm_omnis_own_file_loads() -> None:
     deploy = pytest.importorskip("vllm_omni").__path__[0]
     config = load_stage_config(Path(deploy) / "deploy" / "qwen3_tts.yaml")
-    assert config.chunk_schedule_frames() == (1, 25)
+    assert config.chunk_schedule_frames == (1, 25)
     assert config.max_concurrency == 64
 
 
@@ -75,38 +76,37 @@ def test_concurrency_is_what_both_stages_hold(tmp_path: Path) -> None:
 def test_profiles_stream_without_gaps_up_to_the_rtf_they_promise() -> None:
     promised = {"gpu": 0.16, "gpu_low_latency": 0.5, "gpu_throughput": 0.6, "cpu": 0.75}
     for profile, rtf in promised.items():
-        schedule = load_stage_config(profile).chunk_schedule_frames()
+        schedule = load_stage_config(profile).chunk_schedule_frames
         assert schedule[-1] == 25
         assert highest_gapless_rtf(schedule) >= rtf, profile
 
 
 def test_first_chunk_of_a_request_starts_the_schedule() -> None:
     gpu, cpu = load_stage_config("gpu"), load_stage_config("cpu")
-    assert gpu.chunk_schedule_frames(1) == (1, 25)
-    assert cpu.chunk_schedule_frames(8) == (8, 8, 8, 8, 10, 14, 19, 25)
-    assert cpu.chunk_schedule_frames(25) == (25,)
-    assert cpu.chunk_schedule_frames(999) == (25,)
-    assert gpu.first_chunk_is_adjustable
-    assert cpu.first_chunk_is_adjustable
+    assert gpu.max_first_chunk_frames == cpu.max_first_chunk_frames == 25
+    assert ramp_from_first_chunk(1, gpu.chunk_schedule_frames, 25) == (1, 25)
+    assert ramp_from_first_chunk(8, cpu.chunk_schedule_frames, 25) == (8, 8, 8, 8, 10, 14, 19, 25)
+    assert ramp_from_first_chunk(25, cpu.chunk_schedule_frames, 25) == (25,)
+    assert ramp_from_first_chunk(999, cpu.chunk_schedule_frames, 25) == (25,)
 
 
 @pytest.mark.parametrize("first", range(1, 26))
 def test_chunks_never_shrink(first: int) -> None:
-    schedule = load_stage_config("cpu").chunk_schedule_frames(first)
+    schedule = ramp_from_first_chunk(first, load_stage_config("cpu").chunk_schedule_frames, 25)
     assert schedule[0] == first
     assert all(a <= b for a, b in pairwise(schedule))
 
 
 def test_a_ramp_under_the_second_runner_fixes_the_first_chunk() -> None:
     config = load_stage_config("gpu_low_latency")
-    assert not config.first_chunk_is_adjustable
-    assert config.chunk_schedule_frames(8) == config.chunk_schedule_frames() == (1, 2, 4, 8, 16, 25)
+    assert config.max_first_chunk_frames == 0
+    assert config.chunk_schedule_frames == (1, 2, 4, 8, 16, 25)
 
 
 def test_without_async_chunks_nothing_is_streamed(tmp_path: Path) -> None:
     config = load_stage_config(edited(tmp_path, "async_chunk: true", "async_chunk: false"))
-    assert config.chunk_schedule_frames(4) == ()
-    assert not config.first_chunk_is_adjustable
+    assert config.chunk_schedule_frames == ()
+    assert config.max_first_chunk_frames == 0
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,9 @@ async def test_an_unknown_error_is_logged_and_kept_from_the_visitor(caplog: pyte
 @pytest.mark.parametrize(
     ("phase", "sentence"),
     [
-        (Phase.LOADING, "The speech engine is still starting; try again in a moment."),
-        (Phase.FAILED, "The speech engine has failed: out of memory"),
-        (Phase.CLOSED, "The speech engine has been shut down."),
+        (Phase.LOADING, "The speech engine is still loading (out of memory); try again in a moment."),
+        (Phase.FAILED, "The speech engine has failed (out of memory); restart the app."),
+        (Phase.CLOSED, "The speech engine has been shut down; restart the app."),
     ],
 )
 async def test_an_engine_that_is_not_ready_is_named(phase: Phase, sentence: str) -> None:

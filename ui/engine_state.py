@@ -94,7 +94,11 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
         "temperature": gr.Number(value=capabilities.defaults.get("temperature", 0.9)),
         "top_k": gr.Number(value=capabilities.defaults.get("top_k", 50)),
         "max_length_s": gr.Number(value=longest_s, maximum=longest_s),
-        "first_chunk_frames": gr.Number(value=capabilities.chunk_schedule_frames[0]),
+        "first_chunk_frames": gr.Number(
+            value=capabilities.chunk_schedule_frames[0],
+            maximum=capabilities.max_first_chunk_frames or None,
+            visible=capabilities.max_first_chunk_frames > 0,
+        ),
         **task_updates(capabilities.tasks[0], capabilities, voices),
     }
 

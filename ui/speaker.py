@@ -15,10 +15,8 @@ import numpy as np
 from backend.contract import (
     AudioChunk,
     Capabilities,
-    EngineUnavailable,
     InvalidRequest,
     Pcm,
-    Phase,
     SpeechEngine,
     SpeechError,
     SpeechRequest,
@@ -78,9 +76,10 @@ class Speaker:
         self._stops.stop(run_id)
 
     async def _request(self, fields: Fields, task: str | None) -> SpeechRequest:
-        status, capabilities = self._engine.status, self._engine.capabilities
-        if status.phase is not Phase.READY or capabilities is None:
-            raise EngineUnavailable(not_ready_sentence(status.phase, status.detail))
+        if (unavailable := self._engine.status.unavailable) is not None:
+            raise unavailable
+        capabilities = self._engine.capabilities
+        assert capabilities is not None
         chosen = _task(task, capabilities)
         return await asyncio.to_thread(
             build_request, fields, chosen, capabilities, self._voices, self._load_clip
@@ -147,9 +146,8 @@ class Utterance:
         return finished_view(self._run_id, run.report, stopped=stopped)
 
     def _check_engine(self) -> None:
-        status = self._engine.status
-        if status.phase in (Phase.FAILED, Phase.CLOSED):
-            raise EngineUnavailable(not_ready_sentence(status.phase, status.detail))
+        if (unavailable := self._engine.status.unavailable) is not None:
+            raise unavailable
 
     @property
     def _audio_s(self) -> float:
@@ -164,14 +162,6 @@ class Utterance:
 def _error(sentence: str) -> gr.Error:
     # The panel shows the sentence; a toast would only cover the Speak button. Clients get it too.
     return gr.Error(sentence, visible=False, print_exception=False)
-
-
-def not_ready_sentence(phase: Phase, detail: str) -> str:
-    if phase is Phase.FAILED:
-        return f"The speech engine has failed: {detail}".rstrip(": ")
-    if phase is Phase.CLOSED:
-        return "The speech engine has been shut down."
-    return "The speech engine is still starting; try again in a moment."
 
 
 def _keep_presets(voices: Sequence[PresetVoice], load_clip: ClipLoader) -> ClipLoader:

@@ -48,6 +48,18 @@ def test_a_page_opened_while_loading_becomes_ready_by_itself(
     np.testing.assert_array_equal(visitor.listen(), engine.runs[-1].pcm)
 
 
+@pytest.mark.parametrize(("most", "shown"), [(25, True), (0, False)])
+def test_the_first_chunk_is_offered_only_where_it_can_be_chosen(
+    engine: FakeSpeechEngine, url: str, visit: Visit, most: int, shown: bool
+) -> None:
+    engine.capabilities_when_ready = replace(NAMED_SPEAKERS, max_first_chunk_frames=most)
+    visitor = visit(url)
+    visitor.frame.get_by_text("Advanced").click()
+    expect(visitor.frame.get_by_label("Top-k")).to_be_visible()
+    expect(visitor.frame.get_by_label("First chunk (frames)")).to_be_visible(visible=shown)
+    np.testing.assert_array_equal(visitor.listen(), engine.runs[-1].pcm)
+
+
 def test_an_engine_that_fails_to_start_says_why(
     engine: FakeSpeechEngine, url: str, context: BrowserContext
 ) -> None:
