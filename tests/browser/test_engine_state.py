@@ -78,7 +78,9 @@ def test_an_engine_that_fails_during_a_run_ends_it_with_a_sentence(
     visitor.speak()
     visitor.wait_for_sound()
     engine.phase, engine.detail = Phase.FAILED, "the talker's process was killed"
-    expect(visitor.status).to_have_text("The speech engine has failed: the talker's process was killed")
+    expect(visitor.status).to_have_text(
+        "The speech engine has failed (the talker's process was killed); restart the app."
+    )
     chip(visitor).to_have_text("Failed: the talker's process was killed")
     expect(visitor.speak_button).to_be_disabled()
     expect(visitor.stop_button).to_be_disabled()
