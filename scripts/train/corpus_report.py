@@ -71,14 +71,11 @@ def main() -> None:
             sentences.add(bare(row["text"]))
     print("| voice | minutes | utterances | mean s | level dBFS |\n|---|---|---|---|---|")
     for voice, lengths in sorted(seconds.items(), key=lambda item: -sum(item[1])):
-        row_text = f"{sum(lengths) / 60:.1f} | {len(lengths)} | {np.mean(lengths):.1f} | {np.mean(levels[voice]):.1f}"
-        print(f"| {voice} | {row_text} |")
+        minutes, mean_s, level = sum(lengths) / 60, np.mean(lengths), np.mean(levels[voice])
+        print(f"| {voice} | {minutes:.1f} | {len(lengths)} | {mean_s:.1f} | {level:.1f} |")
     every = [length for lengths in seconds.values() for length in lengths]
-    print(
-        f"{sum(every) / 3600:.2f} h, {len(every)} utterances of {min(every):.2f} to {max(every):.2f} s, ",
-        end="",
-    )
-    print(f"{len(sentences)} different sentences, {len(words)} different words, {broken} broken")
+    print(f"{sum(every) / 3600:.2f} h, {len(every)} utterances of {min(every):.2f} to {max(every):.2f} s")
+    print(f"{len(sentences)} different sentences, {len(words)} different words, {broken} broken utterances")
     raise SystemExit(broken > 0)
 
 

