@@ -23,6 +23,8 @@ from scripts.train.texts import FOUND, TAGS
 
 MIN_WORDS, MAX_WORDS = 2, 22
 SENTENCE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'.$%?!-]*[.?!]")
+# Run-on punctuation, long numbers, quotation marks.
+UNFIT = re.compile(r"[.?!]\S|\d{5}|(?<![a-z])'|'(?![a-z])")
 WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 SPEECH_END = re.compile(r"(?<=[a-z]{3}[.?!]) +(?=[A-Z])")
 
@@ -56,11 +58,7 @@ def clean(text: str, known: set[str]) -> str | None:
     if text[-1] not in ".?!":
         text += "."
     words = text.split()
-    if (
-        not MIN_WORDS <= len(words) <= MAX_WORDS
-        or not SENTENCE.fullmatch(text)
-        or re.search(r"[.?!]\S|\d{5}", text)
-    ):
+    if not MIN_WORDS <= len(words) <= MAX_WORDS or not SENTENCE.fullmatch(text) or UNFIT.search(text):
         return None
     for word in WORD.findall(text):
         stem = word.removesuffix("'s").removesuffix("'")
@@ -96,9 +94,12 @@ def wordnet(dictionary: Path) -> Iterator[tuple[str, str]]:
 
 
 def speeches(folder: Path, first_year: int = 1934) -> Iterator[tuple[str, str]]:
+    """(kind, raw sentence) of every sentence without a hyphen, which often stands for a dash there."""
     for path in sorted(folder.glob("*.txt")):
         if int(path.name[:4]) >= first_year:
-            yield from (("speech", part) for part in SPEECH_END.split(path.read_text(encoding="utf-8")))
+            for part in SPEECH_END.split(path.read_text(encoding="utf-8")):
+                if not re.search(r"\w-\w", part):
+                    yield "speech", part
 
 
 def main() -> None:

@@ -156,8 +156,10 @@ class Texts:
         forms = (f"{month} {day}", f"{month} {ordinal(day)}", f"the {ordinal(day)} of {month}")
         return self.random.choice(forms)
 
+    def _hundred(self) -> int:
+        return self.random.randint(2, 999)
+
     def _digits(self) -> str:
-        return "-".join(
-            "".join(str(self.random.randint(0, 9)) for _ in range(n))
-            for n in self.random.choice(((3, 4), (3, 3, 4)))
-        )
+        """A number to be read digit by digit, such as a telephone's: "3 2 9, 7 9 2 3"."""
+        groups = self.random.choice(((3, 4), (3, 3, 4), (2, 2)))
+        return ", ".join(" ".join(str(self.random.randint(0, 9)) for _ in range(n)) for n in groups)
