@@ -107,7 +107,7 @@ class ShardWriter:
 
     def add(self, speech: Utterance) -> None:
         pcm = np.round(np.clip(speech.samples, -1, 1) * 32767).astype("<i2")
-        row = {"voice": speech.voice, "text": speech.text, "phones": speech.phones}
+        row: Row = {"voice": speech.voice, "text": speech.text, "phones": speech.phones}
         row |= {"durations": speech.durations, "start": self.n_samples, "n": len(pcm)}
         self._pcm.write(pcm.tobytes())
         self._rows.write(json.dumps(row, ensure_ascii=False) + "\n")

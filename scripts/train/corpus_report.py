@@ -58,7 +58,7 @@ def main() -> None:
     for shard in shards(args.corpus):
         pcm = np.memmap(shard, "<i2", "r")
         for row in read_rows(shard):
-            samples = pcm[row["start"] : row["start"] + row["n"]].astype(np.float32) / 32768
+            samples = pcm[row["start"] : row["start"] + row["n"]].astype(np.float32) / np.float32(32768)
             if found := faults(row, samples, held_out):
                 broken += 1
                 print(shard.name, row["start"], row["voice"], row["text"], found)

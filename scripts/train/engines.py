@@ -136,7 +136,7 @@ class Kokoro:
 
 def unit_durations(units: Samples, unit_samples: int, n_samples: int) -> list[int]:
     """Durations in samples from the engine's own units. Raises ValueError unless they sum to the audio."""
-    durations = [int(max(1, u)) * unit_samples for u in units.reshape(-1)]
+    durations = (np.maximum(units.reshape(-1), 1).astype(int) * unit_samples).tolist()
     if sum(durations) != n_samples:
         raise ValueError(f"the durations sum to {sum(durations)}, the audio has {n_samples} samples")
     return durations

@@ -8,6 +8,7 @@ of ten seconds; they are kept in float16.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
-    tables = {
+    tables: dict[str, Any] = {
         path.stem: np.fromfile(path, np.float32).reshape(510, 256)[:ROWS].astype(np.float16)
         for path in sorted(args.folder.glob("*.bin"))
         if path.stem[0] in "ab" or path.stem in ACCENTS
