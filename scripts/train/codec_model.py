@@ -21,8 +21,8 @@ HOP_SAMPLES, SAMPLE_RATE_HZ, GROUPS, CODES = 1920, 24000, 16, 2048
 
 # Decoder: 4 layers of window 16 see 60 frames back, the convolutions under 12: within the 72 frames
 # of left context that streaming gives it, so chunks decode exactly.
-# Encoder: 3 layers of window 32 see 93 steps (of 40 ms) back, which a training window of 48 frames
-# covers, so ten-second clips hold nothing that training did not show.
+# Encoder: the published window of 250 steps (10 s); transformers 4 ignores it, transformers 5 does not,
+# so clips within 10 s are what both encode alike.
 SIZES: dict[str, int] = {
     "enc_filters": 24,
     "enc_hidden": 256,
@@ -30,7 +30,7 @@ SIZES: dict[str, int] = {
     "enc_layers": 3,
     "enc_heads": 4,
     "enc_head_dim": 64,
-    "enc_window": 32,
+    "enc_window": 250,
     "cb_dim": 64,
     "dec_latent": 256,
     "dec_hidden": 192,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 DECAY = 0.99
-DEAD_BELOW = 0.08  # catches a step, averaged; an even share is about 0.5 at 1,100 frames a step
+DEAD_BELOW, REBORN_AT = 0.14, 0.9  # of an even share of a step's frames
 NEVER = 1e12  # squared distance of a reserved code
 
 
@@ -87,11 +87,12 @@ class ResidualVQ(nn.Module):
         total = torch.zeros_like(self.sums).view(-1, d).index_add_(0, at, inputs.reshape(-1, d))
         self.usage.mul_(DECAY).add_(count.view_as(self.usage), alpha=1 - DECAY)
         self.sums.mul_(DECAY).add_(total.view_as(self.sums), alpha=1 - DECAY)
-        dead = (self.usage < DEAD_BELOW) & revive
+        even = n / self.usage.shape[1]
+        dead = (self.usage < DEAD_BELOW * even) & revive
         chosen = torch.randint(n, self.usage.shape, device=inputs.device)
         fresh = inputs.gather(1, chosen[..., None].expand(-1, -1, d))
-        self.sums.copy_(torch.where(dead[..., None], 0.5 * fresh, self.sums))
-        self.usage.masked_fill_(dead, 0.5)
+        self.sums.copy_(torch.where(dead[..., None], REBORN_AT * even * fresh, self.sums))
+        self.usage.masked_fill_(dead, REBORN_AT * even)
 
     @torch.no_grad()
     def start_from(self, x: Tensor, step_frames: int, iterations: int = 12) -> None:
@@ -109,6 +110,7 @@ class ResidualVQ(nn.Module):
                 total = torch.zeros_like(e).index_add_(0, pick, x)
                 spare = x[torch.randint(n, (codes,), device=x.device)]
                 e = torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], spare)
-            usage = (x.new_zeros(codes).index_add_(0, pick, x.new_ones(n)) * step_frames / n).clamp(min=0.2)
+            usage = x.new_zeros(codes).index_add_(0, pick, x.new_ones(n)) * step_frames / n
+            usage = usage.clamp(min=0.35 * step_frames / codes)
             self.usage[level], self.sums[level] = usage, e * usage[:, None]
             x = x - e[pick]

@@ -31,16 +31,18 @@ class StepSettings:
     device: str
     batch: int
     frames: int  # encoded
-    crop: int  # decoded and compared
+    crops: int  # from each window
+    crop: int  # decoded and compared, in frames
     disc_frames: int  # judged by the discriminators, the end of the crop
     phone_weight: float
     eager: bool
 
 
 def crop_frames(x: Tensor, start: Tensor, frames: int) -> Tensor:
-    """x (B, C, T) -> (B, C, frames), each item from its own start (B,)."""
-    at = start[:, None] + torch.arange(frames, device=x.device)
-    return x.gather(2, at[:, None].expand(-1, x.shape[1], -1))
+    """x (B, C, T) -> (B * K, C, frames), K crops of each item at its own starts (B, K)."""
+    (b, c, _), k = x.shape, start.shape[1]
+    at = (start[..., None] + torch.arange(frames, device=x.device)).view(b, 1, k * frames)
+    return x.gather(2, at.expand(-1, c, -1)).view(b, c, k, frames).transpose(1, 2).reshape(b * k, c, frames)
 
 
 class CodecStep:
@@ -79,7 +81,7 @@ class CodecStep:
 
         self.wav = zeros(s.batch, 1, s.frames * HOP_SAMPLES)
         self.labels = zeros(s.batch, s.frames, SLOTS, dtype=torch.long)
-        self.keep, self.start = zeros(s.batch, dtype=torch.long), zeros(s.batch, dtype=torch.long)
+        self.keep, self.start = zeros(s.batch, dtype=torch.long), zeros(s.batch, s.crops, dtype=torch.long)
         self.revive, self.adv_weight = zeros(dtype=torch.bool), zeros()
         self.codes = zeros(s.batch, codec.depth, s.frames, dtype=torch.long)
         self.sums, self.count = zeros(len(METRICS)), 0
@@ -111,13 +113,19 @@ class CodecStep:
     # ------------------------------------------------------------------------------- the captured part
 
     def compare(self, first: Tensor, rest: Tensor, middle: bool) -> tuple[Tensor, Tensor]:
-        """Decode a crop: audio made and real (B, crop * 1920), in float32."""
-        s, skip = self.s, CONTEXT_FRAMES if middle else 0
+        """Decode crops, from the middle or one long one from the very start of each window.
+
+        Audio made and real, (crops, samples) in float32.
+        """
+        s = self.s
+        start, frames, skip = self.start, s.crop, CONTEXT_FRAMES
+        if not middle:
+            start, frames, skip = torch.zeros_like(start[:, :1]), s.crops * s.crop, 0
         with self.amp():
-            features = crop_frames(self.codec.decoder.frames(first, rest), self.start - skip, s.crop + skip)
+            features = crop_frames(self.codec.decoder.frames(first, rest), start - skip, frames + skip)
             made = self.codec.decoder.waveform(features)[:, 0, skip * HOP_SAMPLES :].float()
-        real = crop_frames(self.wav.view(s.batch, s.frames, HOP_SAMPLES).transpose(1, 2), self.start, s.crop)
-        return made, real.transpose(1, 2).reshape(s.batch, -1)
+        real = crop_frames(self.wav.view(s.batch, s.frames, HOP_SAMPLES).transpose(1, 2), start, frames)
+        return made, real.transpose(1, 2).reshape(len(real), -1)
 
     def spectral(self, quantized: bool, middle: bool) -> None:
         """Encoder, code books, decoder and phone head against spectra."""
@@ -154,7 +162,8 @@ class CodecStep:
             self.codes.copy_(codes)
         made, real = self.compare(first, rest, middle)
         mel = self.mel(made, real)
-        made, real = (w[:, -self.s.disc_frames * HOP_SAMPLES :] for w in (made, real))
+        judged = self.s.disc_frames * HOP_SAMPLES
+        made, real = (w[:, -judged:] if middle else w[:, :judged] for w in (made, real))
         with self.amp():
             judged_real, judged_made = judges(real), judges(made.detach())
             judge_loss = real_fake_loss(judged_real, judged_made)

@@ -58,9 +58,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     p.add_argument("--depth", type=int, default=16, help="code groups in use")
     p.add_argument("--phone-weight", type=float, default=0.0, help="of the phone loss on group 0; 0 is off")
-    p.add_argument("--batch", type=int, default=24)
-    p.add_argument("--frames", type=int, default=48, help="encoded")
-    p.add_argument("--crop", type=int, default=24, help="decoded, in frames")
+    p.add_argument("--batch", type=int, default=12, help="windows")
+    p.add_argument("--frames", type=int, default=96, help="of a window: near the longest clips, 10 s")
+    p.add_argument("--crops", type=int, default=2, help="decoded from each window")
+    p.add_argument("--crop", type=int, default=24, help="frames of a crop")
     p.add_argument("--disc-frames", type=int, default=16, help="judged by the discriminators")
     p.add_argument("--lr", type=float, help="decoder; default 6e-4, 3e-4 in finetune")
     p.add_argument("--enc-lr", type=float, default=3e-4, help="8e-4 saturated the encoder within 800 steps")
@@ -86,8 +87,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     a.lr = a.lr or (6e-4 if a.mode == "spectral" else 3e-4)
     if a.mode == "finetune" and a.init is None:
         p.error("finetune needs --init")
-    if a.frames < a.crop + CONTEXT_FRAMES or a.crop < a.disc_frames:
-        p.error(f"needs frames >= crop + {CONTEXT_FRAMES} and crop >= disc-frames")
+    if a.frames < max(a.crop + CONTEXT_FRAMES, a.crops * a.crop) or a.crop < a.disc_frames:
+        p.error(f"needs frames >= crop + {CONTEXT_FRAMES}, frames >= crops * crop, crop >= disc-frames")
     return a
 
 
@@ -121,7 +122,9 @@ class Run:
             judges = judges.to(memory_format=torch.channels_last)
         elif a.phone_weight > 0:
             head = PhoneHead(self.codec.sizes["cb_dim"], len(self.data.alphabet) + 1).to(a.device)
-        settings = StepSettings(a.device, a.batch, a.frames, a.crop, a.disc_frames, a.phone_weight, a.eager)
+        settings = StepSettings(
+            a.device, a.batch, a.frames, a.crops, a.crop, a.disc_frames, a.phone_weight, a.eager
+        )
         snake = fuse_if_exact(a.device)
         self.step = CodecStep(settings, self.codec, head, judges)
         self.number, self.quantized = 0, False
@@ -221,7 +224,7 @@ class Run:
             quantizer.start_from(x, step_frames=self.a.batch * self.a.frames)
         self.quantized = True
 
-    def fill(self, middle: bool) -> None:
+    def fill(self) -> None:
         """This step's schedule and batch into the step's buffers."""
         a, step, rng = self.a, self.step, self.data.rng
         done, p = self.number - self.first, self.progress()
@@ -241,8 +244,7 @@ class Run:
         levels = a.depth - 1
         dropped = rng.random(a.batch) < QUANTIZER_DROPOUT
         keep = np.where(dropped, rng.integers(0, levels, a.batch), levels)
-        last = a.frames - a.crop
-        start = rng.integers(CONTEXT_FRAMES, last + 1, a.batch) if middle else np.zeros(a.batch, np.int64)
+        start = rng.integers(CONTEXT_FRAMES, a.frames - a.crop + 1, (a.batch, a.crops))
         step.keep.copy_(torch.from_numpy(keep))
         step.start.copy_(torch.from_numpy(start))
 
@@ -328,7 +330,7 @@ class Run:
                 self.start_code_books()
                 self.say({"step": self.number, "event": "code books started"})
             middle = self.number % 4 != 0
-            self.fill(middle)
+            self.fill()
             self.step.run(self.quantized, middle)
             self.number += 1
             done = self.number - self.first
