@@ -92,7 +92,7 @@ def main() -> None:
         "codes_used": (used > 0).sum(1).tolist(),
         "perplexity": [round(x) for x in perplexity.tolist()],
     }
-    print(json.dumps(report))  # noqa: T201
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def export(codec: Codec, folder: Path, dtype: torch.dtype) -> None:
     ):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     tensors = {k: v.to(dtype).contiguous() for k, v in sorted(published_tensors(codec).items())}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors writes files for their owner alone
 
 
 @torch.no_grad()
@@ -145,11 +147,11 @@ def main() -> None:
     a = p.parse_args()
     codec = load_codec(a.codec)
     if a.check:
-        print(json.dumps(check(codec, a.folder)))  # noqa: T201
+        print(json.dumps(check(codec, a.folder)))
         return
     export(codec, a.folder, DTYPES[a.dtype])
     size = (a.folder / "model.safetensors").stat().st_size
-    print(f"{a.folder}: depth {codec.depth}, {size / 2**20:.1f} MiB")  # noqa: T201
+    print(f"{a.folder}: depth {codec.depth}, {size / 2**20:.1f} MiB")
 
 
 if __name__ == "__main__":

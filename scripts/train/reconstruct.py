@@ -1,10 +1,10 @@
-"""Re-synthesise speech through a trained codec, for judging: one folder of clips for each number of groups.
+"""Re-synthesise speech through a trained codec, for judging: a folder of clips for each number of groups.
 
-    python -m scripts.train.reconstruct --codec DIR --corpus DIR --per-voice 8 --voices heart,bm_fable --out OUT
+    python -m scripts.train.reconstruct --codec DIR --corpus DIR --voices heart,bm_fable --out OUT
     python -m scripts.train.reconstruct --codec DIR --wavs DIR --groups 16,8,4 --out OUT
 
-OUT/original and OUT/groups-N hold wavs and clips.jsonl with rows {"file", "text", "voice"}. With --wavs, texts
-and voices come from DIR/clips.jsonl where it exists. Runs on a CPU.
+OUT/original and OUT/groups-N hold wavs and clips.jsonl with rows {"file", "text", "voice"}. With --wavs,
+texts and voices come from DIR/clips.jsonl where it exists. Runs on a CPU.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> None:
     for kind, rows in listings.items():
         lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
         (a.out / kind / "clips.jsonl").write_text(lines, encoding="utf-8")
-    print({kind: len(rows) for kind, rows in listings.items()})  # noqa: T201
+    print({kind: len(rows) for kind, rows in listings.items()})
 
 
 if __name__ == "__main__":
