@@ -157,7 +157,7 @@ class CodecStep:
         assert judges is not None
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        with torch.no_grad():  # in float32, as the codes will be made
+        with torch.no_grad():  # not in bf16, which would give other codes than encoding does
             first, rest, codes, _ = self.codec.quantize(self.codec.encoder(self.wav))
             self.codes.copy_(codes)
         made, real = self.compare(first, rest, middle)

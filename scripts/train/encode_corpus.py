@@ -57,7 +57,7 @@ def main() -> None:
     p.add_argument("--shards", default="", help="names, comma-separated; default all")
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--batch-frames", type=int, default=8000)
-    p.add_argument("--verify", type=int, default=16, help="utterances of each shard to encode alone too")
+    p.add_argument("--verify", type=int, default=16, help="utterances of the first shard to encode alone too")
     a = p.parse_args()
     # Codes are made in true float32, so that they are those that the exported encoder finds on a CPU.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -75,7 +75,8 @@ def main() -> None:
         for group in range(GROUPS):
             used[group] += torch.bincount(torch.from_numpy(codes[:, group].astype(np.int64)), minlength=2048)
         place = np.concatenate([[0], np.cumsum([-(-n // HOP_SAMPLES) for n in lengths])])
-        for i in np.random.default_rng(0).permutation(len(starts))[: a.verify]:
+        chosen = np.random.default_rng(0).permutation(len(starts))[: a.verify] if not checked else []
+        for i in chosen:
             alone = encode_utterances(codec, shard.pcm, [starts[i]], [lengths[i]], a.batch_frames)
             same = alone == codes[place[i] : place[i + 1]]
             equal, checked, differ = equal + int(same.sum()), checked + same.size, differ + (not same.all())

@@ -66,7 +66,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--lr", type=float, help="decoder; default 6e-4, 3e-4 in finetune")
     p.add_argument("--enc-lr", type=float, default=3e-4, help="8e-4 saturated the encoder within 800 steps")
     p.add_argument("--disc-lr", type=float, default=3e-4)
-    p.add_argument("--free-steps", type=int, default=300, help="without quantizers, from scratch")
+    p.add_argument("--free-steps", type=int, default=200, help="without quantizers, from scratch")
     p.add_argument("--adv-weight", type=float, default=1.0)
     p.add_argument("--adv-start", type=int, default=200, help="steps that the discriminators get first")
     p.add_argument("--adv-ramp", type=int, default=800, help="steps from 0 to the full weight")
@@ -133,8 +133,9 @@ class Run:
         self.first, self.history = self.number, (a.out / "log.jsonl").open("a")
         self.calm, self.adv_scale = 1.0, 1.0  # factors that the guards lower
         self.good: list[torch.Tensor] | None = None
-        self.restores, self.unhealthy, self.diverged = 0, 0, 0
-        self.base_mel, self.high, self.mels = 0.0, 0, [0.0]
+        self.unhealthy, self.diverged = 0, 0
+        self.base_mel, self.high = 0.0, 0
+        self.mels: list[float] = []  # before the discriminators have a say
         self.sums: dict[str, float] = {}
         self.covered = 0
         self.now = self.loop_begun = self.reported = self.saved = 0.0
@@ -258,9 +259,8 @@ class Run:
         self.covered += count
         if self.finetune:
             self.guard_spectra(metrics["mel"])
-        elif self.quantized and self.number > self.a.collapse_from:
-            return self.guard_codes()
-        if self.number % 200 < self.a.check_every:
+        healthy = self.finetune or (self.quantized and self.guard_codes())
+        if healthy and self.number % 200 < self.a.check_every:
             self.good = self.step.snapshot()
 
     def recover_from_nan(self) -> None:
@@ -272,30 +272,29 @@ class Run:
         self.calm *= 0.7
         self.say({"step": self.number, "event": "NOT FINITE, restored", "calm": self.calm})
 
-    def guard_codes(self) -> None:
-        worst = min(self.step.perplexity(0), self.step.perplexity(min(1, self.a.depth - 1)))
+    def guard_codes(self) -> bool:
+        """Whether the codes are in use. If they are not: back to the last good state, and slower."""
+        worst = min(self.step.perplexity(group) for group in (0, 1))
         if worst >= self.a.collapse_below:
             self.unhealthy = 0
-            if self.number % 200 < self.a.check_every:
-                self.good = self.step.snapshot()
-            return
+            return True
+        if self.number < self.a.collapse_from:
+            return False
         self.unhealthy += 1
-        if self.unhealthy >= 2 and (self.restores or self.good is None):
-            if self.good is not None:
-                self.step.restore(self.good)
-            raise Abort(COLLAPSED, f"step {self.number}: code use collapsed, perplexity {worst:.0f}")
         if self.good is not None:
             self.step.restore(self.good)
-            self.restores += 1
             self.calm *= 0.6
-        self.say({"step": self.number, "event": f"CODE USE {worst:.0f}", "calm": self.calm})
+        if self.unhealthy >= (4 if self.good is None else 3):
+            raise Abort(COLLAPSED, f"step {self.number}: codes collapsed, perplexity {worst:.0f}")
+        self.say({"step": self.number, "event": f"CODE USE {worst:.0f}, restored", "calm": self.calm})
+        return False
 
     def guard_spectra(self, mel: float) -> None:
         """Halve the adversarial weight when it costs more than 15 % of the spectral loss for 200 steps."""
         done = self.number - self.first
         if done <= max(self.a.adv_start, self.a.check_every):
             self.mels.append(mel)
-            late = self.mels[1:][len(self.mels[1:]) // 2 :]
+            late = self.mels[len(self.mels) // 2 :]
             self.base_mel = sum(late) / len(late)
             return
         self.high = self.high + self.a.check_every if mel > 1.15 * self.base_mel else 0
