@@ -182,7 +182,7 @@ class Speech:
         plan = next(self._plan, None)
         if plan is None:
             host = self.plan(self.PLAN_STEPS * self.batch).reshape(self.PLAN_STEPS, self.batch, 3, 3)
-            self._plan = iter(torch.from_numpy(host).to(self.device))
+            self._plan = iter(torch.from_numpy(host).to(self.device, non_blocking=True))
             plan = next(self._plan)
         at = torch.arange(self.frames * HOP_SAMPLES, device=self.device)[None]
         source = torch.full_like(at, -1).expand(self.batch, -1)

@@ -246,8 +246,9 @@ class Run:
         dropped = rng.random(a.batch) < QUANTIZER_DROPOUT
         keep = np.where(dropped, rng.integers(0, levels, a.batch), levels)
         start = rng.integers(CONTEXT_FRAMES, a.frames - a.crop + 1, (a.batch, a.crops))
-        step.keep.copy_(torch.from_numpy(keep))
-        step.start.copy_(torch.from_numpy(start))
+        # Without non_blocking the CPU would wait here for the step in flight.
+        step.keep.copy_(torch.from_numpy(keep), non_blocking=True)
+        step.start.copy_(torch.from_numpy(start), non_blocking=True)
 
     def check(self) -> None:
         """Every few steps: gather metrics, act on divergence, collapse and a losing spectral loss."""
@@ -266,9 +267,12 @@ class Run:
     def recover_from_nan(self) -> None:
         self.diverged += 1
         self.sums, self.covered = {}, 0
-        if self.good is None or self.diverged > 5:
-            raise Abort(DIVERGED, f"step {self.number}: not finite, {self.diverged} times")
+        if self.good is None:
+            self.quantized = False  # nothing worth saving
+            raise Abort(DIVERGED, f"step {self.number}: not finite, before anything good")
         self.step.restore(self.good)
+        if self.diverged > 5:
+            raise Abort(DIVERGED, f"step {self.number}: not finite, {self.diverged} times")
         self.calm *= 0.7
         self.say({"step": self.number, "event": "NOT FINITE, restored", "calm": self.calm})
 
