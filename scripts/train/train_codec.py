@@ -290,7 +290,8 @@ class Run:
             self.calm *= 0.6
         if self.unhealthy >= (4 if self.good is None else 3):
             raise Abort(COLLAPSED, f"step {self.number}: codes collapsed, perplexity {worst:.0f}")
-        self.say({"step": self.number, "event": f"CODE USE {worst:.0f}, restored", "calm": self.calm})
+        done = "nothing to go back to" if self.good is None else "restored"
+        self.say({"step": self.number, "event": f"CODE USE {worst:.0f}, {done}", "calm": self.calm})
         return False
 
     def guard_spectra(self, mel: float) -> None:
@@ -364,7 +365,7 @@ class Run:
             self.say({"step": self.number, "event": "ABORT", "code": code, "reason": str(abort)})
         if self.quantized:
             self.save()
-        end = "stopped by SIGTERM" if self.stop_asked else "done"
+        end = "aborted" if code else "stopped by SIGTERM" if self.stop_asked else "done"
         self.say({"step": self.number, "event": end, "steps": self.number - self.first})
         return code
 
