@@ -153,11 +153,13 @@ class Speech:
         }
 
     def _label(self, labels: np.ndarray, start: int, row: dict[str, Any]) -> None:
+        lo = start // LABEL_SAMPLES
         if len(row["durations"]) != len(row["phones"]) or sum(row["durations"]) != row["n"]:
-            raise ValueError(f"durations do not fit: {row}")
+            log.warning("durations do not fit, phones unknown: %s", row["text"])
+            labels[lo : (start + row["n"]) // LABEL_SAMPLES] = UNKNOWN
+            return
         classes = phone_classes(row["phones"], self.alphabet)
         ends = (start + np.cumsum(row["durations"])) // LABEL_SAMPLES
-        lo = start // LABEL_SAMPLES
         labels[lo : ends[-1]] = np.repeat(np.array(classes, np.uint8), np.diff(ends, prepend=lo))
 
     def plan(self, count: int) -> np.ndarray:
