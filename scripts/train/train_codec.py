@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--report-seconds", type=float, default=10.0)
     p.add_argument("--save-seconds", type=float, default=100.0)
     p.add_argument("--steps", type=int, default=10**9, help="stop after so many")
+    p.add_argument("--reload-at", default="", help="seconds at which to read the corpus again, e.g. 60,150")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--device", default="cuda")
     p.add_argument("--eager", action="store_true", help="no CUDA graphs")
@@ -111,9 +113,10 @@ class Run:
         a.local.mkdir(parents=True, exist_ok=True)
         blob = self.read_init()
         a.depth = blob["depth"] if blob else a.depth
-        presets = tuple(a.presets.split(","))
-        alphabet = blob.get("alphabet", "") if blob else ""
-        self.data = Speech(a.corpus, a.device, a.frames, a.batch, alphabet, presets, a.seed)
+        self.data = self.read_speech(blob.get("alphabet", "") if blob else "", a.seed)
+        self.reload_at = [float(x) for x in a.reload_at.split(",") if x]
+        self.reader = ThreadPoolExecutor(1)
+        self.reading: Future[Speech] | None = None
         self.codec = Codec(blob["sizes"] if blob else a.sizes, a.depth).to(a.device)
         head = judges = None
         if self.finetune:
@@ -146,6 +149,22 @@ class Run:
             if m is not None
         }
         self.say({"start": a.mode, "data": self.data.summary, "millions": millions, "snake": snake})
+
+    # ------------------------------------------------------------------------------------------ corpus
+
+    def read_speech(self, alphabet: str, seed: int) -> Speech:
+        a = self.a
+        return Speech(a.corpus, a.device, a.frames, a.batch, alphabet, tuple(a.presets.split(",")), seed)
+
+    def take_new_speech(self) -> None:
+        """Reads the corpus again, beside the training, when its time has come; then trains on that."""
+        if self.reading is None and self.reload_at and self.now >= self.reload_at[0]:
+            self.reload_at.pop(0)
+            seed = self.a.seed + self.number
+            self.reading = self.reader.submit(self.read_speech, self.data.alphabet, seed)
+        elif self.reading is not None and self.reading.done():
+            self.data, self.reading = self.reading.result(), None
+            self.say({"step": self.number, "event": "speech read again", "data": self.data.summary})
 
     # ------------------------------------------------------------------------------------- checkpoints
 
@@ -333,6 +352,7 @@ class Run:
             if not self.quantized and self.number >= a.free_steps:
                 self.start_code_books()
                 self.say({"step": self.number, "event": "code books started"})
+            self.take_new_speech()
             middle = self.number % 4 != 0
             self.fill()
             self.step.run(self.quantized, middle)
