@@ -6,7 +6,9 @@ three ids) come out the same; only the vocabulary is smaller.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -110,6 +112,12 @@ class TextTokenizer:
         """Raises KeyError for a token that is neither a piece nor an added token."""
         return self.added[token] if token in self.added else self.vocab[token]
 
+    def encoder(self) -> Tokenizer:
+        """The tokenizer ready to encode plain text: the added tokens are not looked for in it."""
+        return _pipeline(
+            models.BPE(vocab=self.vocab, merges=list(self.merges), fuse_unk=False, byte_fallback=False)
+        )
+
     def files(self) -> dict[str, str]:
         """The tokenizer's files by name: vocab.json, merges.txt and tokenizer_config.json."""
         merges = "".join(f"{left} {right}\n" for left, right in self.merges)
@@ -145,9 +153,19 @@ class TextTokenizer:
         }
 
 
-def train_tokenizer(text_vocab: int) -> TextTokenizer:
-    """Trains a tokenizer whose ids, added tokens included, stay below `text_vocab`."""
-    tokenizer = Tokenizer(models.BPE(fuse_unk=False, byte_fallback=False))
+def read_tokenizer(folder: Path) -> TextTokenizer:
+    """The tokenizer whose `files` lie in `folder`."""
+    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    merges = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")[1:]
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    pairs = (line.split(" ") for line in merges if line)
+    added = {entry["content"]: int(i) for i, entry in config["added_tokens_decoder"].items()}
+    return TextTokenizer(vocab, tuple((left, right) for left, right in pairs), added)
+
+
+def _pipeline(model: models.BPE) -> Tokenizer:
+    """`model` between the normalizer, pre-tokenizer and decoder of Qwen2Tokenizer."""
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -156,14 +174,26 @@ def train_tokenizer(text_vocab: int) -> TextTokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def train_tokenizer(text_vocab: int, lines: Sequence[str] | None = None) -> TextTokenizer:
+    """Trains a tokenizer whose ids, added tokens included, stay below `text_vocab`.
+
+    `lines` are the texts to learn pieces from; without them, two pages of plain English. A piece
+    that occurs once is kept only there, where every byte counts.
+    """
+    tokenizer = _pipeline(models.BPE(fuse_unk=False, byte_fallback=False))
     trainer = trainers.BpeTrainer(
         vocab_size=text_vocab - len(_ADDED_TOKENS) - _SPARE_ROWS,
-        min_frequency=1,
+        min_frequency=1 if lines is None else 2,
         show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
-    roles = [f"{role}\n" for role in _ROLES] * _ROLE_WEIGHT
-    tokenizer.train_from_iterator([*roles, *_TRAINING_TEXT.strip().split("\n")], trainer)
+    lines = lines or _TRAINING_TEXT.strip().split("\n")
+    # Often enough to be merged among the first, however long the texts are.
+    roles = [f"{role}\n" for role in _ROLES] * max(_ROLE_WEIGHT, len(lines))
+    tokenizer.train_from_iterator([*roles, *lines], trainer)
     model = json.loads(tokenizer.to_str())["model"]
     vocab: dict[str, int] = model["vocab"]
     added = {token: len(vocab) + i for i, (token, _) in enumerate(_ADDED_TOKENS)}
