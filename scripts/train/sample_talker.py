@@ -263,9 +263,7 @@ def main() -> int:
             file.write(json.dumps({"i": i, **row, "ended": ended, "frames": len(codes)}) + "\n")
     seconds = sum(len(codes) for codes, _ in spoken) * 0.08
     share = sum(ended for _, ended in spoken) / len(spoken)
-    print(
-        f"step {about['step']}: {len(spoken)} runs, {share:.1%} ended, {seconds:.0f} s of speech in {took:.1f} s"
-    )
+    print(f"step {about['step']}: {len(spoken)} runs, {share:.1%} ended, {seconds:.0f} s in {took:.1f} s")
     if options.codec:
         _decode(options.codec, [codes for codes, _ in spoken], options.out, options.device)
     return 0

@@ -21,7 +21,7 @@ _SPEAKER = "speaker_encoder."
 
 
 def save_talker(model: TalkerModel, folder: Path, step: int, log: list[dict[str, Any]]) -> int:
-    """Writes talker.pt.0, talker.pt.1, ... and returns their bytes; the pieces of the last save are replaced."""
+    """Writes talker.pt.0, talker.pt.1, ... over those of the last save; returns their bytes."""
     unused = range(model.sizes.depth - 1, 15)
     skip = tuple(
         f"code_predictor.{part}.{i}." for part in ("model.codec_embedding", "lm_head") for i in unused
@@ -54,7 +54,7 @@ def save_talker(model: TalkerModel, folder: Path, step: int, log: list[dict[str,
 
 
 def load_talker(path: Path, dropout: float = 0.0) -> tuple[TalkerModel, dict[str, Any]]:
-    """The model in float32 on the CPU, and the checkpoint's other entries; `path` is a file or a folder of pieces."""
+    """The model in float32 on the CPU, and step and log; `path` is a file or a folder of pieces."""
     if path.is_dir():
         pieces = sorted(path.glob(f"{NAME}.?")) or [path / NAME]
         data = b"".join(piece.read_bytes() for piece in pieces)

@@ -128,7 +128,7 @@ def _complete_shards(folder: Path) -> list[Path]:
 
 
 def voice_shares(seconds: np.ndarray, voices: list[str]) -> np.ndarray:
-    """How often each voice is drawn: by the root of its hours; heart at most 40 %, other presets 6 % at least."""
+    """How often each voice is drawn: by the root of its hours; heart up to 40 %, other presets from 6 %."""
     share = np.sqrt(seconds)
     share /= share.sum()
     heart = np.array([name == "heart" for name in voices]) & (seconds > 0)
@@ -204,7 +204,7 @@ class Planner:
                 rows=edge,
                 # At least one a voice, so that every item finds a clip of its own voice.
                 clips=min(max(1, batch_rows // edge), max(128, 16 * (voices // 16 + 2))),
-                clip_samples=256 * int(round((2.0 + 1.25 * i) * 24_000 / 256)),
+                clip_samples=256 * round((2.0 + 1.25 * i) * 24_000 / 256),
                 picks=picks,
             )
             for i, edge in enumerate(edges)
@@ -213,7 +213,7 @@ class Planner:
         self.counts = [0] * len(self.shapes)
 
     def draw(self, count: int) -> np.ndarray:
-        """Random items [about count, ITEM_COLUMNS + 1]; the column CLIP is still 0 and the voice follows the last."""
+        """Random items [about count, ITEM_COLUMNS + 1]: CLIP is still 0, the voice comes last."""
         u, r = self.corpus.utterances, self.rng
         voice = r.choice(len(self.share), size=count, p=self.share)
         one = self.by_voice[self.first[voice] + (r.random(count) * self.count[voice]).astype(np.int64)]

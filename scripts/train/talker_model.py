@@ -27,8 +27,8 @@ EPS = 1e-6
 ROPE_THETA = 1_000_000.0
 CHANNEL = 0
 # In the reserved channel, after the projection or, where there is none, in every embedding: there the
-# talker hears 16 of them in a frame.
-PROJECTED_CONSTANT, EMBEDDED_CONSTANT = 0.5, 0.1
+# talker hears 16 of them in a frame. Exact in bf16.
+PROJECTED_CONSTANT, EMBEDDED_CONSTANT = 0.5, 0.125
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RMSNorm(nn.Module):
 
 @dataclass
 class Cache:
-    """Keys and values of one stack, [layers, batch, kv_heads, positions, head_dim] each; `length` are in use."""
+    """Keys and values of one stack [layers, batch, kv_heads, positions, head_dim]; `length` are in use."""
 
     keys: Tensor
     values: Tensor
@@ -471,7 +471,7 @@ def initialise(model: TalkerModel, seed: int = 0) -> None:
 
 @torch.no_grad()
 def calibrate_speaker(model: TalkerModel, audio: Tensor, std: float = 0.3) -> None:
-    """Centres and scales fresh x-vectors over varied clips [batch, samples], so that they differ from the start."""
+    """Centres and scales fresh x-vectors over varied clips [batch, samples]: they differ from the start."""
     vectors = model.x_vectors(audio)
     gain = std / vectors.std(dim=0).mean().clamp(min=1e-4)
     fc = model.speaker_encoder.fc
@@ -543,8 +543,9 @@ def silence_unused_heads(model: TalkerModel, frames: int = 2048) -> float:
     if constant.min() * constant.max() <= 0:
         raise ValueError("the constant channel of the code predictor is not constant")
     gain = UNUSED_LOGIT / constant.abs().min() * constant.sign().flatten()[0]
+    gain = gain.bfloat16().float()
     for group in range(depth, CODE_GROUPS):
         head = predictor.lm_head[group - 1].weight
         head.zero_()
         head[0, CHANNEL] = gain
-    return float((constant * gain.bfloat16().float()).min())
+    return float((constant * gain).min())

@@ -26,10 +26,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", type=Path, nargs="*", default=[], help="text files, a sentence a line")
+    parser.add_argument("--texts", type=Path, nargs="*", default=[], help="a sentence a line, maybe after a tab")
     parser.add_argument("--shards", type=Path, nargs="*", default=[], help="folders with NAME.jsonl")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--entries", type=int, default=2048, help="ids in all, at most 4,000")
+    parser.add_argument("--entries", type=int, default=1280, help="ids in all, at most 4,000")
     options = parser.parse_args()
     lines = read_lines(options.texts, options.shards)
     random.Random(0).shuffle(lines)
@@ -46,7 +46,7 @@ def read_lines(texts: list[Path], shards: list[Path]) -> list[str]:
     """The distinct sentences of text files and of the shards' rows, sorted."""
     lines: set[str] = set()
     for file in texts:
-        lines.update(file.read_text(encoding="utf-8").splitlines())
+        lines.update(line.rpartition("\t")[2] for line in file.read_text(encoding="utf-8").splitlines())
     for folder in shards:
         for file in sorted(folder.glob("*.jsonl")):
             with file.open(encoding="utf-8") as rows:

@@ -38,7 +38,6 @@ from scripts.train.talker_step import FIGURES, LossWeights, StepLoss, TrainedTal
 
 log = logging.getLogger("train_talker")
 
-WARM_UP_STEPS = 200
 CLIP_NORM = 1.0
 REPORT_S = 10.0
 VALIDATE_S = 30.0
@@ -72,6 +71,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--max-rows", type=int, default=320, help="rows of the longest item")
     add("--picks", type=int, default=5120, help="frames a step that the predictor trains on")
     add("--lr", type=float, default=1e-3)
+    add("--warm-up", type=int, default=200, help="steps")
     add("--weight-decay", type=float, default=0.05)
     add("--streamed", type=float, default=0.5, help="share of items whose text is streamed")
     add("--language", type=float, default=0.7, help="share of items that name English")
@@ -116,7 +116,7 @@ class Trainer:
         ids = text_ids(tokenizer)
         self.step_loss = StepLoss(self.trained, self.corpus, ids, weights, self.device)
         self.totals = torch.zeros(len(FIGURES), device=self.device)
-        self.validation = [plan for plan in self._validation(held, planning)]
+        self.validation = self._validation(held, planning)
         if options.resume is None:
             self._calibrate()
         self.lr = torch.zeros((), device=self.device)
@@ -313,7 +313,7 @@ class Trainer:
 
     def _set_lr(self, progress: float) -> None:
         """Warm-up by steps, then a cosine over the wall time to 2 % of the peak."""
-        warm = min(1.0, (self.step + 1) / WARM_UP_STEPS)
+        warm = min(1.0, (self.step + 1) / self.options.warm_up)
         rate = self.options.lr * self.lr_factor * warm
         rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress))
         self.lr_now = rate
