@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from backend.checkpoint.configs import CODE_GROUPS
 from backend.checkpoint.text import TextTokenizer
@@ -23,7 +22,6 @@ HOP_SAMPLES = 1920
 SLOTS_PER_FRAME = 4
 HELD_OUT_VOICES = ("bm_fable", "am_puck")
 PRESETS = ("heart", "am_michael", "bf_emma", "bm_george")
-SHORTEST_CLIP_SAMPLES = 24_000
 MAX_VALIDATION = 384
 
 
@@ -55,7 +53,7 @@ class Corpus:
         sample_base = frame_base = 0
         for path in shards:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            audio = np.fromfile(path.with_suffix(".pcm"), "<i2")
+            audio = np.memmap(path.with_suffix(".pcm"), np.dtype("<i2"), "r")
             code = np.fromfile(path.with_suffix(".codes"), "<u2").reshape(-1, CODE_GROUPS)
             counts = [-(-line["n"] // HOP_SAMPLES) for line in lines]
             if sum(counts) != len(code) or lines[-1]["start"] + lines[-1]["n"] > len(audio):
@@ -90,7 +88,11 @@ class Corpus:
         used = np.flatnonzero((all_codes != 0).any(axis=0))
         self.depth = int(used[-1]) + 1
         self.codes = torch.from_numpy(all_codes.astype(np.int16)).to(device)
-        self.pcm = torch.from_numpy(np.concatenate(pcm)).to(device)
+        self.pcm = torch.empty(sample_base, dtype=torch.int16, device=device)
+        at = 0
+        for audio in pcm:
+            self.pcm[at : at + len(audio)] = torch.from_numpy(np.array(audio))
+            at += len(audio)
         self.phones = torch.from_numpy(self._phone_slots(rows, frame_base)).to(device)
         self.text = torch.tensor([i for one in encoded for i in one.ids], dtype=torch.int32, device=device)
         counts_0 = np.bincount(all_codes[:, 0], minlength=2048).astype(np.float64)
@@ -176,7 +178,7 @@ class Planner:
         batch_rows: int,
         max_rows: int = 320,
         buckets: int = 3,
-        streamed: float = 0.5,
+        streamed: float = 0.6,
         language: float = 0.7,
         pairs: float = 0.2,
         picks: int = 6144,
@@ -280,8 +282,3 @@ class Planner:
         first = np.searchsorted(heard, voice)
         count = np.searchsorted(heard, voice, side="right") - first
         return heard, first + (self.rng.random(len(voice)) * count).astype(np.int64)
-
-
-def pinned(array: np.ndarray) -> Tensor:
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory() if torch.cuda.is_available() else tensor

@@ -72,6 +72,11 @@ class StepLoss:
         used = torch.zeros(HEAD_ROWS, device=device)
         used[:CODES_PER_GROUP] = corpus.used_codes.float()
         self.spread = used / used.sum()
+        depth = trained.model.sizes.depth
+        chances = (
+            [weights.noise_group_0] + [weights.noise_groups] * (depth - 1) + [0.0] * (CODE_GROUPS - depth)
+        )
+        self.swap_chance = torch.tensor(chances, device=device)
         self.device = device
 
     def __call__(self, shape: Shape, items: Tensor, clips: Tensor, picks: Tensor, totals: Tensor) -> Tensor:
@@ -161,7 +166,9 @@ class StepLoss:
                 "grad_norm": torch.zeros((), device=self.device),
                 "skipped": torch.zeros((), device=self.device),
             }
-            totals += torch.stack([figures[name].detach().float() for name in FIGURES])
+            values = torch.stack([figures[name].detach().float() for name in FIGURES])
+            # A step that is not a number is left out by the optimizer, and counted as skipped.
+            totals += values.nan_to_num(0.0, 0.0, 0.0)
         return loss
 
     def residual_rows(self, codes: Tensor) -> Tensor:
@@ -177,13 +184,8 @@ class StepLoss:
 
         At inference the model hears its own samples, some of them wrong; it must go on all the same.
         """
-        w = self.weights
-        depth = self.trained.model.talker.code_predictor.depth
-        chance = torch.full((CODE_GROUPS,), w.noise_groups, device=self.device)
-        chance[0] = w.noise_group_0
-        chance[depth:] = 0
         other = torch.randint(len(self.corpus.codes), codes.shape[:2], device=self.device)
-        swap = torch.rand(codes.shape, device=self.device) < chance
+        swap = torch.rand(codes.shape, device=self.device) < self.swap_chance
         return torch.where(swap, self.corpus.codes[other].long(), codes)
 
     @torch.no_grad()

@@ -26,7 +26,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", type=Path, nargs="*", default=[], help="a sentence a line, maybe after a tab")
+    parser.add_argument(
+        "--texts", type=Path, nargs="*", default=[], help="a sentence a line, maybe after a tab"
+    )
     parser.add_argument("--shards", type=Path, nargs="*", default=[], help="folders with NAME.jsonl")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--entries", type=int, default=1280, help="ids in all, at most 4,000")

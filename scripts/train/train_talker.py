@@ -73,7 +73,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--lr", type=float, default=1e-3)
     add("--warm-up", type=int, default=200, help="steps")
     add("--weight-decay", type=float, default=0.05)
-    add("--streamed", type=float, default=0.5, help="share of items whose text is streamed")
+    add("--streamed", type=float, default=0.6, help="share of items whose text is streamed")
     add("--language", type=float, default=0.7, help="share of items that name English")
     add("--pairs", type=float, default=0.2, help="share of items of two utterances, as in-context ones are")
     add("--smoothing", type=float, default=LossWeights.smoothing)
@@ -95,6 +95,8 @@ class Trainer:
         self.device = options.device
         torch.manual_seed(options.seed)
         torch.set_float32_matmul_precision("high")
+        # Its plans are built at run time, shape by shape; flash attention is as fast here.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         tokenizer = read_tokenizer(options.tokenizer)
         self.corpus = Corpus(options.corpus, tokenizer, options.device)
         train, held = self.corpus.split()
@@ -324,12 +326,12 @@ class Trainer:
                 group["lr"] = rate
 
     def _keep_healthy(self, figures: dict[str, float]) -> bool:
-        """Keeps a copy of the weights while losses are numbers; else goes back to it at a lower rate."""
+        """Keeps a copy of the state while steps are taken; where they are not, goes back at a lower rate."""
         state = [*self.params]
         for p in self.params:
             entry = self.optimizer.state.get(p, {})
             state += [entry[k] for k in ("exp_avg", "exp_avg_sq") if k in entry]
-        fine = math.isfinite(figures["loss"]) and figures["skipped"] < 0.5
+        fine = math.isfinite(figures["loss"]) and figures["skipped"] < 0.2
         with torch.no_grad():
             if fine:
                 if len(self.healthy) != len(state):
