@@ -7,6 +7,7 @@ rows, codes and audio are put together on the device from them (`talker_rows`, `
 import json
 import logging
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,24 @@ class Shape:
     picks: int
 
 
+def bucket_edges(lengths: np.ndarray, buckets: int) -> list[int]:
+    """Row counts of the buckets, multiples of 16, that pad items of these lengths least."""
+    top = -(-int(lengths.max()) // 16)
+    counts = np.bincount(-(-lengths // 16), minlength=top + 1)
+    below = np.cumsum(counts)
+    best: tuple[int, tuple[int, ...]] | None = None
+    for inner in combinations(range(1, top), min(buckets, top) - 1):
+        edges = (*inner, top)
+        rows = sum(
+            edge * int(below[edge] - (below[low] if low else 0))
+            for low, edge in zip((0, *inner), edges, strict=True)
+        )
+        if best is None or rows < best[0]:
+            best = (rows, edges)
+    assert best is not None
+    return [16 * edge for edge in best[1]]
+
+
 class Planner:
     """Draws items by voice, and fills batches of a few fixed shapes with them."""
 
@@ -177,7 +196,7 @@ class Planner:
         *,
         batch_rows: int,
         max_rows: int = 320,
-        buckets: int = 3,
+        buckets: int = 4,
         streamed: float = 0.6,
         language: float = 0.7,
         pairs: float = 0.2,
@@ -198,15 +217,14 @@ class Planner:
         self.max_rows = max_rows
         self.shapes = [Shape(0, max_rows, 0, 0, 0)]
         lengths = tr.item_rows(torch.from_numpy(self.draw(4096))).numpy()
-        edges = np.quantile(lengths, np.linspace(0, 1, buckets + 1)[1:-1] ** 0.7)
-        edges = sorted({16 * int(np.ceil(e / 16)) for e in (*edges, lengths.max())})
+        edges = bucket_edges(lengths, buckets)
         self.shapes = [
             Shape(
                 items=max(1, batch_rows // edge),
                 rows=edge,
                 # At least one a voice, so that every item finds a clip of its own voice.
                 clips=min(max(1, batch_rows // edge), max(128, 16 * (voices // 16 + 2))),
-                clip_samples=256 * round((2.0 + 1.25 * i) * 24_000 / 256),
+                clip_samples=256 * round((2.0 + i) * 24_000 / 256),
                 picks=picks,
             )
             for i, edge in enumerate(edges)

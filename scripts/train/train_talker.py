@@ -63,7 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--layers", type=int, default=8)
     add("--mlp", type=int, help="default: three times --hidden")
     add("--predictor-hidden", type=int, default=256)
-    add("--predictor-layers", type=int, default=2)
+    add("--predictor-layers", type=int, default=3)
     add("--speaker-channels", type=int, default=128)
     add("--depth", type=int, help="code books in use; default: as the codes show")
     add("--dropout", type=float, default=0.08)
