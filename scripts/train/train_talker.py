@@ -272,7 +272,8 @@ class Trainer:
             slot = self.step % STEPS_IN_FLIGHT
             if done[slot] is not None:
                 done[slot].synchronize()
-            self._set_lr(min(1.0, (now - start) / max(end - start, 1e-9)))
+            progress = max((now - start) / max(end - start, 1e-9), self.step / o.max_steps)
+            self._set_lr(min(1.0, progress))
             plan = plans.get()
             self._fill(plan, host[slot])
             graph = self.graphs[plan.bucket]
@@ -314,7 +315,7 @@ class Trainer:
             plans.put(self.planner.next())
 
     def _set_lr(self, progress: float) -> None:
-        """Warm-up by steps, then a cosine over the wall time to 2 % of the peak."""
+        """Warm-up by steps, then a cosine over the wall time, or the steps allowed, to 2 % of the peak."""
         warm = min(1.0, (self.step + 1) / self.options.warm_up)
         rate = self.options.lr * self.lr_factor * warm
         rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress))
