@@ -230,12 +230,14 @@ class Trainer:
                     self._whole_step(plan.bucket)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+        pool = None
         for plan in plans:
             self._fill(plan)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Nothing outlives a step, and steps follow one another: all shapes may share their memory.
+            with torch.cuda.graph(graph, pool=pool):
                 self._whole_step(plan.bucket)
-            self.graphs[plan.bucket] = graph
+            self.graphs[plan.bucket], pool = graph, graph.pool()
         torch.cuda.synchronize()
         self.totals.zero_()
 
@@ -248,11 +250,28 @@ class Trainer:
                 break
         return list(found.values())
 
+    def run(self) -> int:
+        """Trains; whatever goes wrong, what has been learnt is saved."""
+        try:
+            return self.train()
+        except BaseException:
+            save_talker(self.trained.model, self.options.out, self.step, self.log)
+            raise
+        finally:
+            self.stop = True
+
     def train(self) -> int:
         o = self.options
         cuda = "cuda" in self.device
         if cuda and not o.eager:
-            self.capture()
+            try:
+                self.capture()
+            except RuntimeError as error:
+                log.exception("no CUDA graphs: training goes on without")
+                self._say("eager", error=str(error)[:300])
+                self.graphs = [None] * len(self.graphs)
+                self.optimizer.zero_grad(set_to_none=True)
+                self.totals.zero_()
         self._say("start", **self._summary())
         plans: queue.Queue[Plan] = queue.Queue(maxsize=16)
         threading.Thread(target=self._plan_ahead, args=(plans,), daemon=True).start()
@@ -274,7 +293,7 @@ class Trainer:
                 done[slot].synchronize()
             progress = max((now - start) / max(end - start, 1e-9), self.step / o.max_steps)
             self._set_lr(min(1.0, progress))
-            plan = plans.get()
+            plan = plans.get(timeout=60)
             self._fill(plan, host[slot])
             graph = self.graphs[plan.bucket]
             if graph is not None:
@@ -312,7 +331,13 @@ class Trainer:
 
     def _plan_ahead(self, plans: "queue.Queue[Plan]") -> None:
         while not self.stop:
-            plans.put(self.planner.next())
+            plan = self.planner.next()
+            while not self.stop:
+                try:
+                    plans.put(plan, timeout=1)
+                    break
+                except queue.Full:
+                    continue
 
     def _set_lr(self, progress: float) -> None:
         """Warm-up by steps, then a cosine over the wall time, or the steps allowed, to 2 % of the peak."""
@@ -405,7 +430,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    return trainer.train()
+    return trainer.run()
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def trainer(folder: Path, out: Path, *more: str) -> train_talker.Trainer:
 def trained(folder: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     run = trainer(folder, out, *PLAIN, "--predictor-hidden", request.param, "--max-steps", "150")
-    assert run.train() == 0
+    assert run.run() == 0
     return out
 
 
