@@ -58,7 +58,8 @@ class Corpus:
             code = np.fromfile(path.with_suffix(".codes"), "<u2").reshape(-1, CODE_GROUPS)
             counts = [-(-line["n"] // HOP_SAMPLES) for line in lines]
             if sum(counts) != len(code) or lines[-1]["start"] + lines[-1]["n"] > len(audio):
-                raise ValueError(f"{path.stem}: {len(code)} frames of codes for {sum(counts)} of speech")
+                log.warning("%s left out: %d frames of codes for %d", path.stem, len(code), sum(counts))
+                continue
             at = frame_base
             for line, count in zip(lines, counts, strict=True):
                 if not any(name in line["voice"] for name in HELD_OUT_VOICES) and line["text"].strip():
@@ -68,6 +69,8 @@ class Corpus:
             codes.append(code)
             sample_base += len(audio)
             frame_base += len(code)
+        if not rows:
+            raise ValueError(f"nothing to train on in {folders}")
         self.voices = sorted({line["voice"] for line, *_ in rows})
         number = {name: i for i, name in enumerate(self.voices)}
         encoded = tokenizer.encoder().encode_batch([line["text"].strip() for line, *_ in rows])
@@ -111,6 +114,8 @@ class Corpus:
         slots = np.zeros((frames, SLOTS_PER_FRAME), np.uint8)
         slot_samples = HOP_SAMPLES // SLOTS_PER_FRAME
         for line, _, at, count in rows:
+            if len(line["durations"]) != len(line["phones"]):
+                continue
             ends = np.cumsum(line["durations"])
             middles = (np.arange(count * SLOTS_PER_FRAME) + 0.5) * slot_samples
             which = np.searchsorted(ends, middles, side="right")
