@@ -10,7 +10,8 @@ from backend.checkpoint.text import TextTokenizer, train_tokenizer
 HOP_SAMPLES = 1920
 DEPTH = 3
 VOICES = ("low", "high")
-TEXTS = ("Hello there.", "How are you doing today?", "One, two, three!")
+# Streamed text gives the first frame one token only, so their first tokens must differ.
+TEXTS = ("Hello there.", "Are you well today?", "One, two, three!")
 
 
 def write_corpus(folder: Path, seed: int = 0) -> None:
