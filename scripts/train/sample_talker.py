@@ -257,7 +257,8 @@ def main() -> int:
         spoken += speak(model, ids, requests[i : i + options.batch], sampling, options.seed + i)
     took = time.monotonic() - began
     options.out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(options.out / "samples.npz", **{f"codes_{i}": codes for i, (codes, _) in enumerate(spoken)})
+    arrays = {f"codes_{i}": codes for i, (codes, _) in enumerate(spoken)}
+    np.savez_compressed(options.out / "samples.npz", **arrays)
     with (options.out / "samples.jsonl").open("w", encoding="utf-8") as file:
         for i, (row, (codes, ended)) in enumerate(zip(rows, spoken, strict=True)):
             file.write(json.dumps({"i": i, **row, "ended": ended, "frames": len(codes)}) + "\n")
