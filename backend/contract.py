@@ -29,6 +29,13 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
+class Mode(StrEnum):
+    """How the code predictor runs."""
+
+    GRAPH = "CUDA graph"
+    EAGER = "eager"
+
+
 class FinishReason(StrEnum):
     STOP = "stop"  # the talker sampled its end-of-speech token
     LENGTH = "length"  # max_frames was reached first
@@ -90,6 +97,11 @@ class SpeechRequest:
     max_frames: int | None = None
     first_chunk_frames: int | None = None
     stream: bool = True
+    # None is a CUDA graph where there is one.
+    mode: Mode | None = None
+    # Of the code predictor, which draws all but the first of a frame's codes.
+    predictor_temperature: float | None = None
+    predictor_top_k: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,23 @@ class AudioChunk:
 
 
 @dataclass(frozen=True)
+class FrameStats:
+    """One run's frames: how many, how many by graph, and milliseconds of each on average.
+
+    `predictor_ms` is the code predictor alone, `talker_ms` the rest of the time from one frame to the
+    next: the talker's step, its sampler and the hand-over. None where nothing was timed.
+    """
+
+    frames: int
+    graph_frames: int
+    predictor_ms: float | None
+    talker_ms: float | None
+    # Frames that were to use a graph and did not, and the latest reason.
+    fallbacks: int
+    fallback_reason: str
+
+
+@dataclass(frozen=True)
 class RunReport:
     """What a finished run measured. `ttfa_s` is the engine's: request taken up to first chunk out."""
 
@@ -121,6 +150,7 @@ class RunReport:
     ttfa_s: float | None
     total_s: float
     notes: tuple[str, ...] = ()
+    frame_stats: FrameStats | None = None
 
     @property
     def rtf(self) -> float | None:
@@ -152,6 +182,8 @@ class Capabilities:
     # A sentence for the page where the weights are random, else empty.
     untrained_note: str = ""
     defaults: dict[str, float] = field(default_factory=dict)
+    # Why no run can use a CUDA graph; empty where they can.
+    graph_unavailable: str = ""
 
 
 @dataclass(frozen=True)

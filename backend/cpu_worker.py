@@ -10,8 +10,6 @@ from vllm_omni.worker.gpu_ar_model_runner import GPUARModelRunner
 from vllm_omni.worker.gpu_generation_model_runner import GPUGenerationModelRunner
 from vllm_omni.worker.mixins import OmniWorkerMixin
 
-from backend.cpu_predictor import CachedCodePredictor
-
 _TALKER_MTP_BUFFERS = ("talker_mtp_input_ids", "talker_mtp_inputs_embeds", "last_talker_hidden", "text_step")
 
 
@@ -22,8 +20,7 @@ class CpuARModelRunner(GPUARModelRunner, CPUModelRunner):
         if self.compilation_config.max_cudagraph_capture_size is None:
             self.compilation_config.max_cudagraph_capture_size = 0
         super()._init_talker_mtp()
-        self.model.code_predictor.forward = CachedCodePredictor(self.model.code_predictor)
-        # The talker fixes its embeddings to bfloat16, which few CPUs compute natively.
+        # Upstream's talker, which benchmarks compare ours with, fixes its embeddings to bfloat16.
         self.model._embedding_dtype = self.dtype
         self.model._prompt_builder._embedding_dtype = self.dtype
         # CPUModelRunner makes device buffers views of their host halves once, in its

@@ -44,11 +44,6 @@ class Deployment:
     # Why something other than the obvious was chosen, for the log and the page; else empty.
     notice: str = ""
 
-    @property
-    def mode(self) -> str:
-        """How the code predictor runs."""
-        return "CUDA graph" if self.on_gpu else "eager"
-
     def write_deploy_file(self, path: Path) -> None:
         """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
         talker = self.stage_config.talker

@@ -25,6 +25,7 @@ from backend.contract import (
     EngineStatus,
     EngineUnavailable,
     FinishReason,
+    Mode,
     Pcm,
     Phase,
     RunReport,
@@ -32,9 +33,12 @@ from backend.contract import (
     SpeechRequest,
 )
 from backend.deployment import Deployment, plan, vllm_is_for_cpu
+from backend.frame_stats import VARIABLE as FRAME_STATS_VARIABLE
+from backend.frame_stats import FrameStatsReader
 from backend.model_info import ModelInfo
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
+from backend.predictor_request import PredictorRequest
 from backend.progress import Progress, summary
 from backend.run import EngineRun, died
 from backend.sampling import sampling_params
@@ -61,6 +65,7 @@ ABORT_TIMEOUT_S = 2.5
 STAGE_END_TIMEOUT_S = 5.5
 # The same for one that is still loading, and may not listen.
 LOADING_STAGE_END_TIMEOUT_S = 1.5
+NO_GRAPH_ON_CPU = "there is no CUDA graph on the CPU"
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
 
@@ -84,6 +89,8 @@ class OmniSpeechEngine:
         self._omni: Any = None
         self._deployment: Deployment | None = None
         self._tokenize: prompt.Tokenize | None = None
+        self._frame_stats: FrameStatsReader | None = None
+        self._graph_unavailable = NO_GRAPH_ON_CPU
 
     @property
     def status(self) -> EngineStatus:
@@ -205,10 +212,15 @@ class OmniSpeechEngine:
         register_omni_models_to_vllm()
         self._enter(Phase.LOADING, "finding the checkpoint")
         self._deployment = deployment = plan(self._settings)
-        if not deployment.on_gpu:
+        if deployment.on_gpu:
+            self._graph_unavailable = ""
+        else:
             use_fork_server()
         if deployment.stage_config.has_request_ramps:
             register_request_ramps()
+        stats_file = folder / "frames"
+        self._frame_stats = FrameStatsReader(stats_file)
+        os.environ[FRAME_STATS_VARIABLE] = str(stats_file)
         deploy_file = folder / "deploy.yaml"
         deployment.write_deploy_file(deploy_file)
         self._enter(Phase.LOADING, f"starting talker and decoder on {deployment.device}")
@@ -248,6 +260,9 @@ class OmniSpeechEngine:
             return
         if not serving.done() or run.report is None or not run.report.frames:
             raise EngineUnavailable("The engine could not speak its first sentence; see the log for why.")
+        stats = run.report.frame_stats
+        if stats is not None and not stats.graph_frames and stats.fallbacks:
+            self._graph_unavailable = stats.fallback_reason
 
     async def _watch(self) -> None:
         """Returns when asked to stop; on the death of a stage process, fails every run first."""
@@ -296,7 +311,7 @@ class OmniSpeechEngine:
     async def _serve(self, run: EngineRun, ticket: Ticket) -> None:
         """Makes one run's audio, on the engine's loop, and always leaves a report and an end marker."""
         assert self._deployment is not None
-        model, mode = self._deployment.model, self._deployment.mode
+        model = self._deployment.model
         progress = Progress()
         reason = FinishReason.FAILED
         failure: SpeechError | None = None
@@ -320,7 +335,8 @@ class OmniSpeechEngine:
             failure = await self._explain(error)
         finally:
             self._runs.discard(run)
-            run.report = progress.report(run.request_id, run.seed, mode, reason, model)
+            stats = self._frame_stats.of(run.request_id) if self._frame_stats is not None else None
+            run.report = progress.report(run.request_id, run.seed, reason, model, stats)
             self._admission.leave(ticket, run.report.total_s if run.report.frames else None)
             self._learn_rtf(run.report)
             logger.info("%s", summary(run.report))
@@ -330,8 +346,11 @@ class OmniSpeechEngine:
 
     async def _audio(self, run: EngineRun, model: ModelInfo, limit_frames: int) -> AsyncIterator[Pcm]:
         """The run's audio as the decoder gives it out, each [samples]."""
+        asked = prompt.build_prompt(run.request, model, self._tokenizer)
+        wanted = PredictorRequest.of(run.request, run.request_id, run.seed, self._default_mode)
+        wanted.write(asked["additional_information"])
         outputs = self._omni.generate(
-            prompt.build_prompt(run.request, model, self._tokenizer),
+            asked,
             request_id=run.request_id,
             sampling_params_list=sampling_params(
                 self._omni.default_sampling_params_list, run.request, run.seed, limit_frames
@@ -358,7 +377,7 @@ class OmniSpeechEngine:
         return Capabilities(
             model=deployment.model_name,
             device=deployment.device,
-            mode=deployment.mode,
+            mode=self._default_mode,
             tasks=(model.task,),
             languages=model.languages,
             speakers=model.speakers,
@@ -372,7 +391,12 @@ class OmniSpeechEngine:
             max_first_chunk_frames=config.max_first_chunk_frames,
             untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={"temperature": talker.temperature, "top_k": talker.top_k},
+            graph_unavailable=self._graph_unavailable,
         )
+
+    @property
+    def _default_mode(self) -> Mode:
+        return Mode.EAGER if self._graph_unavailable else Mode.GRAPH
 
     @property
     def _max_frames(self) -> int:

@@ -31,3 +31,14 @@ def cpu_platform_plugin() -> str | None:
     from vllm.platforms import current_platform
 
     return "backend.cpu_platform.CpuOmniPlatform" if current_platform.is_cpu() else None
+
+
+def register_talker() -> None:
+    """Entry point: our talker under upstream's architecture name, in whichever process loads plugins.
+
+    In the registry of vLLM-Omni's own model configurations: upstream fills vLLM's global one anew
+    each time it makes a stage's arguments, after it has loaded plugins.
+    """
+    from vllm_omni.model_executor.models import OmniModelRegistry
+
+    OmniModelRegistry.register_model("Qwen3TTSTalkerForConditionalGeneration", "backend.talker:Talker")

@@ -2,7 +2,7 @@
 
 import time
 
-from backend.contract import AudioChunk, FinishReason, Pcm, RunReport
+from backend.contract import AudioChunk, FinishReason, FrameStats, Mode, Pcm, RunReport
 from backend.model_info import ModelInfo
 
 
@@ -35,14 +35,19 @@ class Progress:
         return self._samples // model.samples_per_frame
 
     def report(
-        self, request_id: str, seed: int, mode: str, reason: FinishReason, model: ModelInfo
+        self,
+        request_id: str,
+        seed: int,
+        reason: FinishReason,
+        model: ModelInfo,
+        frame_stats: FrameStats | None = None,
     ) -> RunReport:
         now = time.monotonic()
         taken = self._taken or now
         return RunReport(
             request_id=request_id,
             seed=seed,
-            mode=mode,
+            mode=_mode(frame_stats),
             finish_reason=reason,
             chunks=self._chunks,
             frames=self.frames(model),
@@ -50,7 +55,20 @@ class Progress:
             queue_s=taken - self._arrived,
             ttfa_s=self._ttfa_s,
             total_s=now - taken,
+            notes=_notes(frame_stats),
+            frame_stats=frame_stats,
         )
+
+
+def _mode(stats: FrameStats | None) -> str:
+    """As most of the frames were made."""
+    return Mode.GRAPH if stats is not None and 2 * stats.graph_frames > stats.frames else Mode.EAGER
+
+
+def _notes(stats: FrameStats | None) -> tuple[str, ...]:
+    if stats is None or not stats.fallbacks:
+        return ()
+    return (f"{stats.fallbacks} of {stats.frames} frames ran eager: {stats.fallback_reason}.",)
 
 
 def summary(report: RunReport) -> str:

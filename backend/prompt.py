@@ -64,6 +64,8 @@ def check_request(
     _TASK_CHECKS[request.task](request, model)
     _check_range(request.temperature, 0.0, 2.0, "temperature")
     _check_range(request.top_k, 1, 2048, "top_k")
+    _check_range(request.predictor_temperature, 0.0, 2.0, "predictor_temperature")
+    _check_range(request.predictor_top_k, 1, 2048, "predictor_top_k")
     _check_range(request.max_frames, 2, max_frames, "max_frames")
     if request.first_chunk_frames is not None and not max_first_chunk_frames:
         raise InvalidRequest(

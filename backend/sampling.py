@@ -17,9 +17,8 @@ def sampling_params(
     for params in stages:
         params.output_kind = RequestOutputKind.DELTA
     talker = stages[0]
-    # The talker samples group 0 with vLLM's sampler and the other 15 with its own.
+    # Of the first code of each frame; the code predictor has its own (see `predictor_request`).
     talker.seed = seed
-    talker.extra_args = {**(talker.extra_args or {}), "tts_local_seed": seed}
     talker.max_tokens = limit_frames
     talker.min_tokens = min(talker.min_tokens, limit_frames)
     if request.temperature is not None:

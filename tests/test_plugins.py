@@ -26,7 +26,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def python(code: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, timeout=200
     )
 
 
@@ -65,7 +65,7 @@ def test_a_process_started_by_multiprocessing_finds_them(method: str, tmp_path: 
     )
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200
     )
     assert (result.stdout, result.returncode) == ("backend.plugins\n", 0), result.stderr
 
@@ -77,3 +77,19 @@ def test_doing_it_twice_changes_nothing_and_keeps_what_was_there() -> None:
     make_discoverable()
     assert (os.environ["PYTHONPATH"], sys.path) == once
     assert once[0].split(os.pathsep)[-1] == "/elsewhere"
+
+
+def test_vllm_omni_resolves_its_talker_to_ours(tmp_path: Path) -> None:
+    """In a fresh interpreter, after what every stage process does on its way up."""
+    code = """if True:
+        from vllm_omni.engine.arg_utils import register_omni_models_to_vllm
+        from vllm_omni.plugins import load_omni_general_plugins
+        load_omni_general_plugins()
+        register_omni_models_to_vllm()
+        from vllm_omni.model_executor.models import OmniModelRegistry
+        registered = OmniModelRegistry.models["Qwen3TTSTalkerForConditionalGeneration"]
+        print(registered.module_name, registered.class_name)
+    """
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backend' / 'vllm_plugins'}"}
+    result = python(code, tmp_path, env)
+    assert result.stdout.splitlines()[-1:] == ["backend.talker Talker"], result.stderr[-2000:]
