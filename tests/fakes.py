@@ -16,7 +16,9 @@ from backend.contract import (
     Capabilities,
     EngineStatus,
     FinishReason,
+    FrameStats,
     InvalidRequest,
+    Mode,
     Pcm,
     Phase,
     QueueFull,
@@ -47,7 +49,9 @@ CAPABILITIES = Capabilities(
     chunk_schedule_frames=(4, 4, 8, 16, 25),
     max_first_chunk_frames=25,
     defaults={"temperature": 0.9, "top_k": 50},
+    graph_unavailable="there is no CUDA graph on the CPU",
 )
+WITH_GRAPH = replace(CAPABILITIES, device="Fake GPU", mode="CUDA graph", graph_unavailable="")
 NAMED_SPEAKERS = replace(
     CAPABILITIES,
     model="Fake-TTS-CustomVoice",
@@ -227,10 +231,13 @@ class FakeRun:
         progress = getattr(self, "_progress", None)
         now = asyncio.get_running_loop().time()
         samples = progress["samples"] if progress else 0
+        mode = self.request.mode or self._engine.capabilities_when_ready.mode
+        predictor_ms = 2.0 if mode == Mode.GRAPH else 10.0
+        frames = samples // SAMPLES_PER_FRAME
         self.report = RunReport(
             request_id=self.request_id,
             seed=self.seed,
-            mode="eager",
+            mode=str(mode),
             finish_reason=reason,
             chunks=progress["chunks"] if progress else 0,
             frames=samples // SAMPLES_PER_FRAME,
@@ -238,6 +245,7 @@ class FakeRun:
             queue_s=progress["queue_s"] if progress else 0.0,
             ttfa_s=progress.get("ttfa_s") if progress else None,
             total_s=now - progress["began"] if progress else 0.0,
+            frame_stats=FrameStats(frames, frames * (mode == Mode.GRAPH), predictor_ms, 5.0, 0, ""),
         )
 
 

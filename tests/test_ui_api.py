@@ -76,7 +76,7 @@ def test_bad_input_is_an_error_with_one_sentence(
 
 def test_a_lone_surrogate_is_an_error_and_not_a_crash(url: str) -> None:
     call = f"{url}gradio_api/call/speak"
-    rest = [None, None, True, None, None, True, None, None, None, None, None, None, None, None]
+    rest = [None, None, True, None, None, True, *[None] * 9]
     body = json.dumps({"data": ["half \ud800 a pair", *rest]})
     event = httpx.post(call, content=body, headers={"content-type": "application/json"}).json()["event_id"]
     answer = httpx.get(f"{call}/{event}", timeout=20).text

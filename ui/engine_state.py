@@ -7,6 +7,7 @@ import gradio as gr
 
 from backend.contract import Capabilities, EngineStatus, Phase, Task
 from backend.voices import PresetVoice
+from ui.mode_switch import mode_switch
 from ui.request import OWN_CLIP
 
 
@@ -99,6 +100,7 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
             maximum=capabilities.max_first_chunk_frames or None,
             visible=capabilities.max_first_chunk_frames > 0,
         ),
+        "mode": mode_switch(capabilities),
         **task_updates(capabilities.tasks[0], capabilities, voices),
     }
 

@@ -10,6 +10,7 @@ import gradio as gr
 from backend.contract import InvalidRequest, Phase, ReferenceClip, SpeechEngine, Task
 from backend.reference_audio import load_reference_clip
 from backend.voices import PresetVoice
+from ui.compare import CompareTab
 from ui.engine_chip import EngineChip
 from ui.engine_state import (
     capability_updates,
@@ -17,6 +18,7 @@ from ui.engine_state import (
     task_updates,
     voice_updates,
 )
+from ui.mode_switch import mode_switch
 from ui.player import SpeechPlayer
 from ui.request import ClipLoader, Fields
 from ui.run_panel import RunPanel
@@ -60,6 +62,7 @@ class Page:
         top_k: float | None = None,
         max_length_s: float | None = None,
         first_chunk_frames: float | None = None,
+        mode: str | None = None,
         task: str | None = None,
         run_id: str | None = None,
     ) -> AsyncGenerator[Update, None]:
@@ -78,6 +81,7 @@ class Page:
             top_k=_whole(top_k),
             max_length_s=max_length_s,
             first_chunk_frames=_whole(first_chunk_frames),
+            mode=mode,
         )
         async for update in self.speaker.speak(fields, task, run_id):
             yield update
@@ -129,39 +133,48 @@ def build_page(
             gr.Markdown(f"# {title}", container=False)
             fields["chip"] = EngineChip(chip_value(engine.status, engine.capabilities), elem_id="engine-chip")
         fields["note"] = gr.Markdown(visible=False, elem_id="untrained-note")
-        with gr.Row():
-            with gr.Column(scale=6, min_width=320):
-                fields |= _text_fields()
-                fields |= _voice_fields()
-                fields |= _advanced_fields()
-            with gr.Column(scale=5, min_width=320, elem_id="result"):
-                with gr.Row():
-                    fields["speak"] = gr.Button(
-                        "Speak",
-                        variant="primary",
-                        size="lg",
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab("Speak"), gr.Row():
+                with gr.Column(scale=6, min_width=320):
+                    fields |= _text_fields()
+                    fields |= _voice_fields()
+                    fields |= _advanced_fields()
+                with gr.Column(scale=5, min_width=320, elem_id="result"):
+                    with gr.Row():
+                        fields["speak"] = gr.Button(
+                            "Speak",
+                            variant="primary",
+                            size="lg",
+                            interactive=False,
+                            elem_id="speak-button",
+                            scale=3,
+                        )
+                        fields["stop"] = gr.Button(
+                            "Stop",
+                            size="lg",
+                            interactive=False,
+                            elem_id="stop-button",
+                            scale=1,
+                            min_width=96,
+                        )
+                    with gr.Column(elem_id="run-card"):
+                        panel = RunPanel(elem_id="run-panel")
+                        player.render()
+                    clip = gr.Audio(
+                        label="Finished clip",
                         interactive=False,
-                        elem_id="speak-button",
-                        scale=3,
+                        format="wav",
+                        buttons=["download"],
+                        elem_id="finished-clip",
                     )
-                    fields["stop"] = gr.Button(
-                        "Stop", size="lg", interactive=False, elem_id="stop-button", scale=1, min_width=96
-                    )
-                with gr.Column(elem_id="run-card"):
-                    panel = RunPanel(elem_id="run-panel")
-                    player.render()
-                clip = gr.Audio(
-                    label="Finished clip",
-                    interactive=False,
-                    format="wav",
-                    buttons=["download"],
-                    elem_id="finished-clip",
-                )
+            with gr.Tab("Compare", elem_id="compare-tab"):
+                comparing = CompareTab(engine, voices, load_clip)
         run_id = gr.Textbox(visible=False, label="Run id")
         fields["poll"] = gr.Timer(POLL_WHILE_STARTING_S)
 
         _wire_run(page, fields, run_id, player, clip, panel)
         _wire_fields(page, fields)
+        comparing.wire(fields)
         everything = list(fields.values())
 
         def refresh(shown: dict[str, str] | None) -> dict[Any, Any]:
@@ -306,6 +319,7 @@ def _advanced_fields() -> dict[str, Any]:
             "top_k": gr.Number(label="Top-k", precision=0, minimum=1),
             "max_length_s": gr.Number(label="Max length (s)", minimum=0.1),
             "first_chunk_frames": gr.Number(label="First chunk (frames)", precision=0, minimum=1),
+            "mode": mode_switch(),
         }
 
 

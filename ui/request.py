@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.contract import Capabilities, InvalidRequest, ReferenceClip, SpeechRequest, Task
+from backend.contract import Capabilities, InvalidRequest, Mode, ReferenceClip, SpeechRequest, Task
 from backend.voices import PresetVoice
 
 # The voice choice that means the visitor's own recording.
@@ -34,6 +34,7 @@ class Fields:
     top_k: int | None = None
     max_length_s: float | None = None
     first_chunk_frames: int | None = None
+    mode: str | None = None
 
 
 def build_request(
@@ -70,6 +71,7 @@ def build_request(
         max_frames=_max_frames(fields.max_length_s, capabilities),
         first_chunk_frames=_unless(fields.first_chunk_frames, capabilities.chunk_schedule_frames[0]),
         stream=fields.stream,
+        mode=_mode(fields.mode),
     )
 
 
@@ -96,6 +98,14 @@ def _seed(text: str) -> int | None:
     if not text.isdecimal() or len(text) > MAX_SEED_DIGITS:
         raise InvalidRequest("The seed must be a whole number from 0 up, or empty for a random one.", "seed")
     return int(text)
+
+
+def _mode(name: str | None) -> Mode | None:
+    if not name:
+        return None
+    if name not in list(Mode):
+        raise InvalidRequest(f"The mode must be one of {', '.join(Mode)}, not {name!r}.", "mode")
+    return Mode(name)
 
 
 def _max_frames(seconds: float | None, capabilities: Capabilities) -> int | None:

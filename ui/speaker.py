@@ -80,7 +80,7 @@ class Speaker:
             raise unavailable
         capabilities = self._engine.capabilities
         assert capabilities is not None
-        chosen = _task(task, capabilities)
+        chosen = chosen_task(task, capabilities)
         return await asyncio.to_thread(
             build_request, fields, chosen, capabilities, self._voices, self._load_clip
         )
@@ -171,7 +171,8 @@ def _keep_presets(voices: Sequence[PresetVoice], load_clip: ClipLoader) -> ClipL
     return lambda path: load_preset(path) if path in presets else load_clip(path)
 
 
-def _task(name: str | None, capabilities: Capabilities) -> Task:
+def chosen_task(name: str | None, capabilities: Capabilities) -> Task:
+    """The task a page or a client named, or the model's first. Raises InvalidRequest."""
     if not name:
         return capabilities.tasks[0]
     if name not in list(capabilities.tasks):

@@ -1,7 +1,6 @@
 """What one request asks of the code predictor, frame by frame."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from backend.code_predictor.buffers import FrameBuffers
 class Controls:
     """How to draw one frame's codes. Equal controls and inputs give equal codes, in any batch."""
 
+    # From 0 to MAX_SEED.
     seed: int = 0
     frame: int = 0
     # 0 is greedy.
@@ -23,28 +23,24 @@ class Controls:
     graph: bool = True
 
 
+# Seeds travel as float64, which holds whole numbers up to here exactly.
+MAX_SEED = 2**53 - 1
+
+
 def write_controls(rows: list[Controls], buffers: FrameBuffers) -> None:
-    """Fills the buffers' control rows; a device gets them from pinned memory, without waiting."""
+    """Fills the buffers' first rows; a device gets them in one copy from pinned memory, without waiting."""
     codes = buffers.logits.shape[-1]
-    # As 32-bit words: the seed takes two.
-    packed: list[list[Any]] = [
-        [row.seed & 0xFFFFFFFF, row.seed >> 32, row.frame, row.top_k if 0 < row.top_k <= codes else codes]
+    values = [
+        (
+            row.seed,
+            row.frame,
+            1.0 / row.temperature if row.temperature > 0 else 1.0,
+            float(row.temperature > 0),
+            row.top_k if 0 < row.top_k <= codes else codes,
+        )
         for row in rows
     ]
-    greedy = [row.temperature <= 0 for row in rows]
-    scales = [
-        [1.0 if zero else 1.0 / row.temperature, 0.0 if zero else 1.0]
-        for row, zero in zip(rows, greedy, strict=True)
-    ]
-    device, count = buffers.seed.device, len(rows)
-    whole = _to(torch.tensor(packed, dtype=torch.long), device)
-    buffers.seed[:count] = whole[:, 0] | (whole[:, 1] << 32)
-    buffers.frame[:count] = whole[:, 2]
-    buffers.top_k[:count] = whole[:, 3]
-    parts = _to(torch.tensor(scales, dtype=torch.float32), device)
-    buffers.inverse_temperature[:count] = parts[:, 0]
-    buffers.noise[:count] = parts[:, 1]
-
-
-def _to(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    packed = torch.tensor(values, dtype=torch.float64)
+    if buffers.controls.is_cuda:
+        packed = packed.pin_memory()
+    buffers.controls[: len(rows)].copy_(packed, non_blocking=True)

@@ -67,13 +67,7 @@ class CpuPredictor:
             self._rotary,
             b.inputs.float().numpy(),
             b.text_step.float().numpy(),
-            (
-                b.seed.numpy(),
-                b.frame.numpy(),
-                b.inverse_temperature.numpy(),
-                b.noise.numpy(),
-                b.top_k.numpy(),
-            ),
+            b.controls.numpy(),
             codes,
             next_embeds,
         )
@@ -292,7 +286,6 @@ def _predict(
     """Row by row: what is in a batch with a request must not touch its rounding."""
     project, bias = projection
     final_norm, head_weights, embeddings, tables = codes_of
-    seed, frame, inverse_temperature, noise, top_k = controls
     cos, sin = rotary
     batch, groups = codes.shape
     hidden, dim = len(final_norm), 2 * cos.shape[1]
@@ -316,9 +309,11 @@ def _predict(
         for group in range(1, groups):
             _rms_norm(stream, final_norm, eps, normed)
             _matvec(head_weights[group - 1], normed, logits, False)
+            seed, frame, inverse_temperature, noise, top_k = controls[row]
             code = _choose(
-                logits, group, seed[row], frame[row], inverse_temperature[row], noise[row], top_k[row]
-            )
+                logits, group, np.int64(seed), np.int64(frame), np.float32(inverse_temperature),
+                np.float32(noise), np.int64(top_k),
+            )  # fmt: skip
             codes[row, group] = code
             if group + 1 < groups:
                 _copy(tables[group - 1, code], stream)

@@ -5,6 +5,7 @@ import logging
 import torch
 
 from backend.code_predictor.buffers import FrameBuffers
+from backend.code_predictor.controls import Controls, write_controls
 from backend.code_predictor.frame import Stages, predict_frame
 from backend.code_predictor.weights import PredictorWeights
 
@@ -71,5 +72,4 @@ class CodePredictorGraph:
         buffers.inputs.normal_()
         buffers.codes[:, 0] = 1
         buffers.inputs[buffers.batch :] = self._weights.embeddings[0, 1]
-        buffers.noise.fill_(1)
-        buffers.top_k.fill_(50)
+        write_controls([Controls(seed=i) for i in range(buffers.batch)], buffers)

@@ -57,7 +57,8 @@ def check_shape(shape: PredictorShape) -> None:
         raise ValueError("Heads must be a power of two wide, and shared evenly.")
 
 
-@triton.jit
+# Not specialised on what differs from call to call: each kind would be compiled by itself.
+@triton.jit(do_not_specialize=["rows"])
 def _linear_kernel(
     x, weight, norm, bias, out,
     rows, outputs, width: tl.constexpr, eps,
@@ -131,7 +132,7 @@ def _half_norm(first, second, weight, half, k, eps, HEAD: tl.constexpr):
     return first, second
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "start"])
 def _attend_kernel(
     qkv, q_norm, k_norm, cos, sin, keys, values, out,
     batch, kv_heads, positions, start, scaling, eps,
@@ -211,7 +212,7 @@ def _gumbel(seed, frame, group, BLOCK: tl.constexpr, PHILOX_ROUNDS: tl.constexpr
     return -tl.log(-tl.log(uniform))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["group"])
 def _draw_kernel(
     logits, seeds, frames, inverse_temperatures, noises, top_ks, codes, table, stream,
     group, groups, code_count, hidden,
