@@ -60,12 +60,13 @@ def main() -> int:
 
 def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
     """The page, being served; None where it cannot be, which has been said."""
-    from backend.health import health_route
+    from backend.serving.routes import api_routes
     from backend.voices import VOICES_FOLDER, load_preset_voices
     from ui.page import build_page
     from ui.theme import launch_options
 
-    page = build_page(engine, load_preset_voices())
+    voices = load_preset_voices()
+    page = build_page(engine, voices)
     try:
         page.queue(max_size=None).launch(
             server_name=settings.host,
@@ -76,7 +77,7 @@ def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
             prevent_thread_lock=True,
             # Gradio gives out files below the working directory only, which may be any.
             allowed_paths=[str(VOICES_FOLDER)],
-            app_kwargs={"routes": [health_route(engine)]},
+            app_kwargs={"routes": api_routes(engine, voices, settings)},
             **launch_options(),
         )
     except (OSError, RuntimeError) as error:

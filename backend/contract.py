@@ -1,6 +1,6 @@
 """What the engine and its callers agree on. Imports neither torch nor vLLM nor Gradio."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -236,7 +236,12 @@ class SpeechRun(Protocol):
 
 
 class SpeechEngine(Protocol):
-    """Text to streamed speech. Calls are safe from any event loop or thread."""
+    """Text to streamed speech. Calls are safe from any event loop or thread.
+
+    `on_report` is called with the report of each run that has ended, on any thread.
+    """
+
+    on_report: Callable[[RunReport], None]
 
     @property
     def status(self) -> EngineStatus: ...

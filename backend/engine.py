@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class OmniSpeechEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.on_report: Callable[[RunReport], None] = lambda _: None
         self._phase = Phase.LOADING
         self._detail = "starting"
         self._prepared = False
@@ -340,6 +341,8 @@ class OmniSpeechEngine:
             self._admission.leave(ticket, run.report.total_s if run.report.frames else None)
             self._learn_rtf(run.report)
             logger.info("%s", summary(run.report))
+            if self._phase is not Phase.WARMING:
+                self.on_report(run.report)
             if failure is not None:
                 run.push(failure)
             run.push(None)

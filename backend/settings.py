@@ -3,9 +3,12 @@
 Imports neither torch nor vLLM nor Gradio, so that --help answers at once.
 """
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -18,8 +21,8 @@ GPU_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 EXIT_USAGE = 2
 
 
-def _logins(value: Any) -> Any:
-    return [login.strip() for login in value.split(",")] if isinstance(value, str) else value
+def _listed(value: Any) -> Any:
+    return [entry.strip() for entry in value.split(",")] if isinstance(value, str) else value
 
 
 def _user_and_password(login: str) -> str:
@@ -31,6 +34,18 @@ def _user_and_password(login: str) -> str:
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def _host_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.-]+", value):
+        raise ValueError("the name of a host, such as media.example.org")
+    return value.lower()
+
+
+def _api_key(value: str) -> str:
+    if not re.fullmatch(r"[!-~]{8,200}", value):
+        raise ValueError("8 to 200 printable ASCII characters without spaces")
+    return value
 
 
 def _root_path(value: str) -> str:
@@ -46,6 +61,9 @@ def _known_stage_config(value: str) -> str:
 
 
 Login = Annotated[str, AfterValidator(_user_and_password)]
+HostName = Annotated[str, AfterValidator(_host_name)]
+# Never in a terminal or a log.
+SECRETS = ("auth", "api_key")
 
 
 class Settings(BaseSettings):
@@ -84,10 +102,23 @@ class Settings(BaseSettings):
     share: CliToggleFlag[bool] = Field(
         False, description="Also open a public link through Gradio's tunnel. (default: off)"
     )
-    auth: Annotated[list[Login], BeforeValidator(_logins), NoDecode] | None = Field(
+    auth: Annotated[list[Login], BeforeValidator(_listed), NoDecode] | None = Field(
         None,
         repr=False,
         description="Login the page asks for, as user:password; for more, repeat it or separate with commas.",
+    )
+    api_key: Annotated[str, AfterValidator(_api_key)] | None = Field(
+        None, repr=False, description="Key that the HTTP API asks for, as a bearer token; none asks for none."
+    )
+    saved_voices: Path | None = Field(
+        None,
+        description="Folder of the voices saved through the HTTP API; "
+        "none is qwen3-tts-demo/voices in your data folder.",
+    )
+    allowed_media_domains: Annotated[list[HostName], BeforeValidator(_listed), NoDecode] | None = Field(
+        None,
+        description="Host that ref_audio of the HTTP API may name in a URL; for more, repeat it or separate "
+        "with commas. None allows none.",
     )
     root_path: Annotated[str, AfterValidator(_root_path)] | None = Field(
         None, description="Path the page is served under behind a reverse proxy, such as /tts."
@@ -99,6 +130,12 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         "info", description="Least serious messages to log."
     )
+
+    @property
+    def open_to_others(self) -> bool:
+        """Whether more than this machine can reach the app."""
+        address = self.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+        return self.share or address not in ("127.0.0.1", "localhost", "::1")
 
     @property
     def logins(self) -> list[tuple[str, str]] | None:
@@ -136,8 +173,7 @@ def _sentence(error: ValidationError) -> str:
             allowed = str(limits["error"])
         case _:
             allowed = _number_range(name)
-    # Never a password in a terminal or a log.
-    given = "" if name == "auth" else f", not {first['input']!r}"
+    given = "" if name in SECRETS else f", not {first['input']!r}"
     return f"{_flag(name)} (or {ENV_PREFIX}{name.upper()}) must be {allowed}{given}."
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -92,6 +92,7 @@ class FakeSpeechEngine:
     stall_after_chunks: int | None = None
     requests: list[SpeechRequest] = field(default_factory=list)
     runs: list["FakeRun"] = field(default_factory=list)
+    on_report: Callable[[RunReport], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self._ids = count(1)
@@ -247,6 +248,7 @@ class FakeRun:
             total_s=now - progress["began"] if progress else 0.0,
             frame_stats=FrameStats(frames, frames * (mode == Mode.GRAPH), predictor_ms, 5.0, 0, ""),
         )
+        self._engine.on_report(self.report)
 
 
 @contextmanager

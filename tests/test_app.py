@@ -24,6 +24,7 @@ def test_help_names_every_flag_and_its_variable(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     for flag in (
         *("model", "stage-config", "device", "host", "port", "share", "auth", "root-path"),
+        *("api-key", "saved-voices", "allowed-media-domains"),
         *("concurrency-limit", "queue-size", "log-level"),
     ):
         assert f"--{flag}" in result.stdout

@@ -34,6 +34,9 @@ def test_defaults_need_no_flags() -> None:
         "port": None,
         "share": False,
         "auth": None,
+        "api_key": None,
+        "saved_voices": None,
+        "allowed_media_domains": None,
         "root_path": None,
         "concurrency_limit": None,
         "queue_size": 32,
@@ -44,7 +47,9 @@ def test_defaults_need_no_flags() -> None:
 def test_every_flag_is_taken() -> None:
     flags = (
         "--model some/model --stage-config gpu_throughput --device cpu --host 0.0.0.0 --port 8000 --share "
-        "--auth ann:secret --root-path /tts/ --concurrency-limit 3 --queue-size 0 --log-level debug"
+        "--auth ann:secret --api-key some-long-key --saved-voices /some/folder "
+        "--allowed-media-domains Media.example,other.example --root-path /tts/ --concurrency-limit 3 "
+        "--queue-size 0 --log-level debug"
     )
     settings = load_settings(flags.split())
     assert settings.model_dump() == {
@@ -55,6 +60,9 @@ def test_every_flag_is_taken() -> None:
         "port": 8000,
         "share": True,
         "auth": ["ann:secret"],
+        "api_key": "some-long-key",
+        "saved_voices": Path("/some/folder"),
+        "allowed_media_domains": ["media.example", "other.example"],
         "root_path": "/tts",
         "concurrency_limit": 3,
         "queue_size": 0,
@@ -71,6 +79,9 @@ def test_every_flag_has_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
         "PORT": "8000",
         "SHARE": "true",
         "AUTH": "ann:secret",
+        "API_KEY": "some-long-key",
+        "SAVED_VOICES": "/some/folder",
+        "ALLOWED_MEDIA_DOMAINS": "media.example",
         "ROOT_PATH": "/tts",
         "CONCURRENCY_LIMIT": "3",
         "QUEUE_SIZE": "5",
@@ -85,6 +96,8 @@ def test_every_flag_has_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
         "port": 8000,
         "share": True,
         "auth": ["ann:secret"],
+        "saved_voices": Path("/some/folder"),
+        "allowed_media_domains": ["media.example"],
         "concurrency_limit": 3,
         "queue_size": 5,
     }
@@ -111,7 +124,7 @@ def test_a_log_level_may_be_written_in_capitals(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_passwords_stay_out_of_the_settings_text() -> None:
-    assert "secret" not in repr(load_settings(["--auth", "ann:secret"]))
+    assert "secret" not in repr(load_settings(["--auth", "ann:secret", "--api-key", "a-secret-key"]))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +160,7 @@ def test_a_bad_variable_is_one_sentence(
 
 def test_a_refused_login_does_not_show_its_password(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hunter2" not in refusal(capsys, "--auth", ":hunter2")
+    assert "hunter2" not in refusal(capsys, "--api-key", "hunter2")
 
 
 def test_help_names_every_flag_with_its_default_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
