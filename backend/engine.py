@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backend import prompt, warm_up
 from backend.admission import Admission, Ticket
 from backend.contract import (
@@ -35,6 +37,7 @@ from backend.contract import (
 from backend.deployment import Deployment, plan, vllm_is_for_cpu
 from backend.frame_stats import VARIABLE as FRAME_STATS_VARIABLE
 from backend.frame_stats import FrameStatsReader
+from backend.joins import Joiner
 from backend.model_info import ModelInfo
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
@@ -321,11 +324,7 @@ class OmniSpeechEngine:
             run.serve_in_this_task()
             await self._admission.wait(ticket)
             progress.taken_up()
-            limit_frames = prompt.frame_limit(run.request, self._max_frames, self._tokenizer)
-            async for pcm in self._audio(run, model, limit_frames):
-                run.push(progress.next_chunk(pcm, model.sample_rate_hz))
-            # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
-            reason = FinishReason.LENGTH if progress.frames(model) >= limit_frames - 1 else FinishReason.STOP
+            reason = await self._speak(run, model, progress)
         except asyncio.CancelledError:
             reason = FinishReason.FAILED if self._phase is Phase.FAILED else FinishReason.ABORTED
             raise
@@ -347,16 +346,50 @@ class OmniSpeechEngine:
                 run.push(failure)
             run.push(None)
 
-    async def _audio(self, run: EngineRun, model: ModelInfo, limit_frames: int) -> AsyncIterator[Pcm]:
-        """The run's audio as the decoder gives it out, each [samples]."""
-        asked = prompt.build_prompt(run.request, model, self._tokenizer)
-        wanted = PredictorRequest.of(run.request, run.request_id, run.seed, self._default_mode)
+    async def _speak(self, run: EngineRun, model: ModelInfo, progress: Progress) -> FinishReason:
+        """Speaks the text, piece by piece where it is long, all in this run's one place."""
+        request, reason = run.request, FinishReason.STOP
+        pieces = prompt.pieces(request)
+        joiner = Joiner(model.sample_rate_hz)
+        clip: list[Pcm] = []
+
+        def out(pcm: Pcm) -> None:
+            if not request.stream:
+                clip.append(pcm)
+            elif len(pcm):
+                run.push(progress.next_chunk(pcm, model.sample_rate_hz))
+
+        for number, text in enumerate(pieces):
+            left = None if request.max_frames is None else request.max_frames - progress.frames
+            if left is not None and left < prompt.MIN_FRAMES:
+                break
+            piece = replace(request, text=text, max_frames=left)
+            limit_frames = prompt.frame_limit(piece, self._max_frames, self._tokenizer)
+            before = progress.frames
+            async for pcm in self._audio(run, piece, number, model, limit_frames):
+                progress.decoded(pcm, model)
+                out(pcm if len(pieces) == 1 else joiner.add(pcm))
+            out(joiner.end() if number == len(pieces) - 1 else joiner.end_piece())
+            # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
+            if progress.frames - before >= limit_frames - 1:
+                reason = FinishReason.LENGTH
+        if clip and any(map(len, clip)):
+            run.push(progress.next_chunk(np.concatenate(clip), model.sample_rate_hz))
+        return reason
+
+    async def _audio(
+        self, run: EngineRun, piece: SpeechRequest, number: int, model: ModelInfo, limit_frames: int
+    ) -> AsyncIterator[Pcm]:
+        """One piece's audio as the decoder gives it out, each [samples]."""
+        asked = prompt.build_prompt(piece, model, self._tokenizer)
+        # All pieces' frames are counted for the one run.
+        wanted = PredictorRequest.of(piece, run.request_id, run.seed, self._default_mode)
         wanted.write(asked["additional_information"])
         outputs = self._omni.generate(
             asked,
-            request_id=run.request_id,
+            request_id=f"{run.request_id}-{number}",
             sampling_params_list=sampling_params(
-                self._omni.default_sampling_params_list, run.request, run.seed, limit_frames
+                self._omni.default_sampling_params_list, piece, run.seed, limit_frames
             ),
             output_modalities=["audio"],
         )
@@ -387,7 +420,7 @@ class OmniSpeechEngine:
             supports_instruction=model.supports_instruction,
             sample_rate_hz=model.sample_rate_hz,
             samples_per_frame=model.samples_per_frame,
-            max_text_chars=prompt.MAX_TEXT_CHARS,
+            max_text_chars=prompt.max_text_chars(model.task),
             max_frames=self._max_frames,
             # Without async chunks everything comes as one.
             chunk_schedule_frames=config.chunk_schedule_frames or (self._max_frames,),

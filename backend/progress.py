@@ -15,6 +15,8 @@ class Progress:
         self._ttfa_s: float | None = None
         self._chunks = 0
         self._samples = 0
+        self._decoded_samples = 0
+        self.frames = 0
 
     def taken_up(self) -> None:
         """The wait in the queue is over."""
@@ -30,9 +32,10 @@ class Progress:
         self._samples += len(pcm)
         return chunk
 
-    def frames(self, model: ModelInfo) -> int:
-        """Whole codec frames made."""
-        return self._samples // model.samples_per_frame
+    def decoded(self, pcm: Pcm, model: ModelInfo) -> None:
+        """Notes what the decoder gave, [samples]: `frames` counts whole codec frames made."""
+        self._decoded_samples += len(pcm)
+        self.frames = self._decoded_samples // model.samples_per_frame
 
     def report(
         self,
@@ -50,7 +53,7 @@ class Progress:
             mode=_mode(frame_stats),
             finish_reason=reason,
             chunks=self._chunks,
-            frames=self.frames(model),
+            frames=self.frames,
             audio_s=self._samples / model.sample_rate_hz,
             queue_s=taken - self._arrived,
             ttfa_s=self._ttfa_s,

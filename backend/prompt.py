@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import soundfile
 
+from backend import long_text
 from backend.contract import InvalidRequest, ReferenceClip, SpeechRequest, Task
 from backend.model_info import ModelInfo
 from backend.reference_audio import MAX_CLIP_S, MIN_CLIP_S, with_onset_silence
 
-MAX_TEXT_CHARS = 2000
+# Some twelve minutes of speech; text that is spoken in one piece has upstream's limit on it.
+MAX_TEXT_CHARS = 10_000
+MAX_UNCUT_TEXT_CHARS = 2000
 MAX_INSTRUCTION_CHARS = 500
 MAX_TRANSCRIPT_CHARS = 1000
 MAX_SEED = 2**31 - 1
@@ -29,6 +32,8 @@ PLACEHOLDER_TOKEN = 2148
 # Upstream's ceiling on a clone that fails to end: 12 frames a text token, at least 192.
 MIN_FRAME_LIMIT = 192
 FRAMES_PER_TEXT_TOKEN = 12
+# With fewer, the talker makes no frame at all.
+MIN_FRAMES = 2
 
 Tokenize = Callable[[str], list[int]]
 
@@ -40,11 +45,24 @@ def clean_text(text: str) -> str:
     return re.sub(r"\s+", " ", "".join(visible)).strip()
 
 
+def max_text_chars(task: Task) -> int:
+    """The longest text of one request."""
+    return MAX_UNCUT_TEXT_CHARS if task is Task.VOICE_DESIGN else MAX_TEXT_CHARS
+
+
+def pieces(request: SpeechRequest) -> list[str]:
+    """The text as it is spoken: one piece, or for a long text several, each a prompt of its own."""
+    # A voice that is designed comes out anew, and another, each time.
+    if request.task is Task.VOICE_DESIGN:
+        return [request.text]
+    return long_text.pieces(request.text, request.language)
+
+
 def check_request(
     request: SpeechRequest, model: ModelInfo, max_frames: int, max_first_chunk_frames: int
 ) -> None:
     """Raises InvalidRequest, with a sentence for the person who asked, if `model` cannot serve this."""
-    _check_text(request.text)
+    _check_text(request.text, max_text_chars(request.task))
     if request.task is not model.task:
         raise InvalidRequest(f"The loaded checkpoint is made for {_TASK_WORDS[model.task]} only.", "task")
     if request.language not in model.languages:
@@ -66,7 +84,7 @@ def check_request(
     _check_range(request.top_k, 1, 2048, "top_k")
     _check_range(request.predictor_temperature, 0.0, 2.0, "predictor_temperature")
     _check_range(request.predictor_top_k, 1, 2048, "predictor_top_k")
-    _check_range(request.max_frames, 2, max_frames, "max_frames")
+    _check_range(request.max_frames, MIN_FRAMES, max_frames, "max_frames")
     if request.first_chunk_frames is not None and not max_first_chunk_frames:
         raise InvalidRequest(
             "The stage configuration fixes the first chunk; leave its size out.", "first_chunk_frames"
@@ -155,15 +173,13 @@ def as_data_url(clip: ReferenceClip) -> str:
     return "data:audio/wav;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _check_text(text: str) -> None:
+def _check_text(text: str, max_chars: int) -> None:
     # Cleaning can only shorten a text, but not by this much; a huge one is not worth the time.
-    spoken = text if len(text) > 50 * MAX_TEXT_CHARS else clean_text(text)
+    spoken = text if len(text) > 50 * max_chars else clean_text(text)
     if not any(c.isalnum() for c in spoken):
         raise InvalidRequest("Type something to speak: there is no letter or digit in the text.", "text")
-    if len(spoken) > MAX_TEXT_CHARS:
-        raise InvalidRequest(
-            f"The text has {len(spoken):,} characters; shorten it to {MAX_TEXT_CHARS:,}.", "text"
-        )
+    if len(spoken) > max_chars:
+        raise InvalidRequest(f"The text has {len(spoken):,} characters; shorten it to {max_chars:,}.", "text")
 
 
 def _check_clone(request: SpeechRequest, model: ModelInfo) -> None:

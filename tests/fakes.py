@@ -136,6 +136,14 @@ class FakeSpeechEngine:
                 f"The text has {len(request.text)} characters; the limit is {capabilities.max_text_chars}.",
                 "text",
             )
+        for name, low, high in (
+            ("max_frames", 2, capabilities.max_frames),
+            ("first_chunk_frames", 1, capabilities.max_first_chunk_frames),
+            ("seed", 0, 2**31 - 1),
+        ):
+            value = getattr(request, name)
+            if value is not None and not low <= value <= high:
+                raise InvalidRequest(f"{name} must be from {low} to {high}, not {value}.", name)
         if request.language not in capabilities.languages:
             raise InvalidRequest(f"There is no language {request.language!r}.", "language")
         if request.speaker and request.speaker not in capabilities.speakers:

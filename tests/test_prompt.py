@@ -97,7 +97,7 @@ def test_anything_with_a_letter_or_digit_is_spoken(text: str, model: Models) -> 
 def test_long_text_is_refused_and_the_limit_named(model: Models) -> None:
     check(replace(X_VECTOR, text="x" * MAX_TEXT_CHARS), model)
     sentence, param = refusal(replace(X_VECTOR, text="x" * 20_000), model(Task.VOICE_CLONE))
-    assert (sentence, param) == ("The text has 20,000 characters; shorten it to 2,000.", "text")
+    assert (sentence, param) == ("The text has 20,000 characters; shorten it to 10,000.", "text")
     check(replace(X_VECTOR, text=" " * 20_000 + "x"), model)
 
 

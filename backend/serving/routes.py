@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.contract import Capabilities, EngineUnavailable, InvalidRequest, SpeechEngine
+from backend.contract import Capabilities, InvalidRequest, SpeechEngine
 from backend.health import health_route
 from backend.reference_audio import load_reference_clip
 from backend.serving.errors import ApiError, install_error_handlers
@@ -59,9 +59,9 @@ MODEL_ALIASES = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 # For a client that is no longer there; nginx's number.
 CLIENT_CLOSED_REQUEST = 499
 
-_AUDIO = {
+_SPEECH: dict[str, Any] = {
     media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in MEDIA_TYPES.values()
-}
+} | {"text/event-stream": {}}
 _NOT_READY = (503,)
 _GUARDED = (401, 403, 413)
 
@@ -136,7 +136,7 @@ def _add_speech(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice) -> None
     @app.post(
         "/audio/speech",
         response_class=Response,
-        responses={200: {"content": _AUDIO}, **_errors(400, *_GUARDED, 404, 429, 500, *_NOT_READY)},
+        responses={200: {"content": _SPEECH}, **_errors(400, *_GUARDED, 404, 429, 500, *_NOT_READY)},
     )
     async def create_speech(body: SpeechBody, request: Request) -> Response:
         """Speaks `input`. Headers tell the run's id, its seed and the sample rate in Hz."""
@@ -226,12 +226,10 @@ def _add_voices(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice, saving_
 
 
 def _ready(engine: SpeechEngine) -> Capabilities:
+    if (unavailable := engine.status.unavailable) is not None:
+        raise unavailable
     capabilities = engine.capabilities
-    if capabilities is None:
-        status = engine.status
-        raise EngineUnavailable(
-            f"The speech engine is {status.phase} ({status.detail}); try again in a moment."
-        )
+    assert capabilities is not None
     return capabilities
 
 

@@ -105,22 +105,21 @@ def test_a_voice_is_designed_from_instructions(api: Api) -> None:
 def test_pcm_is_streamed_chunk_by_chunk(
     asked: dict[str, Any], engine: FakeSpeechEngine, tmp_path: Any
 ) -> None:
-    engine.rtf, engine.ttfa_s = 0.3, 0.2
+    engine.rtf = 0.3
     body = {"input": "Hello.", "response_format": "pcm", "seed": 3, **asked}
-    began = time.monotonic()
-    arrived: list[tuple[float, bytes]] = []
     with (
         listening(api_app(engine, tmp_path)) as url,
         httpx.stream("POST", f"{url}/v1/audio/speech", json=body) as answer,
     ):
         assert answer.headers["content-type"] == "audio/pcm"
         assert "content-length" not in answer.headers
-        for data in answer.iter_raw():
-            arrived.append((time.monotonic() - began, data))
-    assert b"".join(data for _, data in arrived) == noise(40, 3).astype("<i2").tobytes()
-    assert arrived[0][0] < 0.2 + 0.3
-    assert arrived[-1][0] - arrived[0][0] > 0.5
-    assert len(arrived[0][1]) == 4 * 1920 * 2
+        pieces = answer.iter_raw()
+        data = next(pieces)
+        # The rest, nearly a second of work, is still being made.
+        assert engine.runs[0].report is None
+        assert len(data) == 4 * 1920 * 2
+        data += b"".join(pieces)
+    assert data == noise(40, 3).astype("<i2").tobytes()
 
 
 def test_wav_is_streamed_behind_a_header_of_unknown_length(api: Api, engine: FakeSpeechEngine) -> None:

@@ -120,7 +120,7 @@ def test_an_uploaded_clip_is_cloned(visitor: Visitor, transcript: str) -> None:
 def test_text_that_is_too_long_is_refused_with_the_limit(app: App, visitor: Visitor) -> None:
     visitor.type("x" * 20_000)
     visitor.speak()
-    expect(visitor.status).to_have_text("The text has 20,000 characters; shorten it to 2,000.")
+    expect(visitor.status).to_have_text("The text has 20,000 characters; shorten it to 10,000.")
     answer = app.health()
     assert answer is not None
     assert answer[0] == 200

@@ -8,8 +8,10 @@ from itertools import chain, pairwise, repeat
 import numpy as np
 import pytest
 
+from backend import long_text
 from backend.contract import FinishReason, SpeechRequest
 from backend.engine import OmniSpeechEngine
+from backend.joins import Joiner
 from tests.engine.in_process.speaking import (
     CONCURRENCY_LIMIT,
     SAMPLES_PER_FRAME,
@@ -180,6 +182,37 @@ async def test_unusual_text_is_spoken(engine: OmniSpeechEngine, text: str) -> No
 
 async def test_the_longest_text_is_spoken(engine: OmniSpeechEngine) -> None:
     assert (await speak(engine, request(text="word " * 400, max_frames=8))).report.frames == 7
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_long_text_is_spoken_piece_by_piece_in_order_and_with_one_voice(
+    engine: OmniSpeechEngine, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentences = ["This is the first one.", "Here comes the second.", "And this one ends it."]
+    alone = [await speak(engine, request(text=sentence, stream=stream)) for sentence in sentences]
+    monkeypatch.setattr(long_text, "PIECE_WEIGHT", 25)
+    speech = await speak(engine, request(text=" ".join(sentences), stream=stream))
+    joiner = Joiner(24_000)
+    parts = []
+    for each in alone:
+        parts += [joiner.add(chunk.pcm) for chunk in each.chunks]
+        parts.append(joiner.end_piece())
+    expected = np.concatenate(parts[:-1])
+    np.testing.assert_array_equal(speech.pcm[: len(expected)], expected)
+    assert speech.report.frames == sum(each.report.frames for each in alone)
+    assert speech.report.finish_reason is FinishReason.STOP
+    assert [chunk.index for chunk in speech.chunks] == list(range(speech.report.chunks))
+    assert (len(speech.chunks) == 1) is not stream
+
+
+async def test_a_limit_holds_for_all_pieces_together(
+    engine: OmniSpeechEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_text, "PIECE_WEIGHT", 25)
+    long = "Here comes another one. " * 10
+    speech = await speak(engine, request(text=long, max_frames=60))
+    assert speech.report.finish_reason is FinishReason.LENGTH
+    assert 57 <= speech.report.frames <= 59
 
 
 async def test_every_language_is_spoken(engine: OmniSpeechEngine) -> None:
