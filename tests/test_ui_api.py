@@ -12,6 +12,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served
+from ui.api_description import PARAMETERS
 
 ENGINE = FakeSpeechEngine(NAMED_SPEAKERS, ttfa_s=0.0, rtf=0.02)
 
@@ -88,3 +89,14 @@ def test_speak_is_the_only_public_endpoint(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)
     assert list(endpoints["named_endpoints"]) == ["/speak"]
     assert endpoints["unnamed_endpoints"] == {}
+
+
+def test_every_parameter_that_a_program_may_give_is_described(client: Client) -> None:
+    endpoint = client.view_api(return_format="dict", print_info=False)["named_endpoints"]["/speak"]
+    names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
+    # The page's own: the task follows from the checkpoint, the id belongs to the player.
+    assert [name for name in names if name not in PARAMETERS] == ["task", "run_id"]
+    for name, about in PARAMETERS.items():
+        assert name in names
+        assert f"{name}: {about}" in endpoint["description"]
+    assert all(parameter["parameter_has_default"] for parameter in endpoint["parameters"])

@@ -10,6 +10,7 @@ import gradio as gr
 from backend.contract import InvalidRequest, Phase, ReferenceClip, SpeechEngine, Task
 from backend.reference_audio import load_reference_clip
 from backend.voices import PresetVoice
+from ui.api_description import DESCRIPTION
 from ui.compare import CompareTab
 from ui.engine_chip import EngineChip
 from ui.engine_state import (
@@ -201,6 +202,7 @@ def _wire_run(
         [player, clip, panel],
         js=f"(...inputs) => [...inputs.slice(0, -1), {player.start_js}]",
         api_name="speak",
+        api_description=DESCRIPTION,
         concurrency_limit=None,
         trigger_mode="once",
         show_progress="hidden",
