@@ -14,7 +14,7 @@ PARAMETERS = {
     "top_k": "the talker samples from this many codes.",
     "max_length_s": "seconds of speech at most.",
     "first_chunk_frames": "frames of 80 ms in the first chunk: fewer are heard sooner.",
-    "mode": "how the code predictor runs, where the device leaves a choice: graph or eager.",
+    "mode": "how the code predictor runs, where the device leaves a choice: CUDA graph or eager.",
 }
 
 DESCRIPTION = (
