@@ -38,7 +38,7 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
         shape = PredictorShape.from_config(
             self.talker_config.code_predictor_config, int(self.talker_config.hidden_size)
         )
-        # float16 has no range for the MLP's products.
+        # float16 has no range for the MLP's products: such a talker gets a float32 predictor.
         self.code_predictor = _LoadablePredictor(shape, torch.float32 if dtype == torch.float16 else dtype)
         self._max_batch = int(vllm_config.scheduler_config.max_num_seqs)
         self._predictor: CodePredictor | None = None
@@ -112,7 +112,7 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
             with self._timer.frame(tuple(request.run for request in requests)):
                 result = predictor.predict(*given, rows)
             self._note(requests, rows, result.fallbacks)
-        return result.next_embeds, result.codes
+        return result.next_embeds.to(input_embeds.dtype), result.codes
 
     # The second runner's name for it.
     mtp = talker_mtp
