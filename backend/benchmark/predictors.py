@@ -48,7 +48,7 @@ def random_predictor(shape: PredictorShape, dtype: torch.dtype, device: str) -> 
     return weights
 
 
-def ways(weights: PredictorWeights, batch: int) -> Iterator[tuple[str, Call]]:
+def ways(weights: PredictorWeights, batch: int, with_upstream: bool = True) -> Iterator[tuple[str, Call]]:
     """(name, call), the slowest first; all draw with the same temperature and top_k on the same inputs."""
     s = weights.shape
     torch.manual_seed(batch)
@@ -64,7 +64,8 @@ def ways(weights: PredictorWeights, batch: int) -> Iterator[tuple[str, Call]]:
     write_controls(rows, buffers)
     yield "plain PyTorch, eager", lambda: predict_frame(plain, weights, buffers)
 
-    yield from _upstream(weights, code0, embed, hidden)
+    if with_upstream:
+        yield from _upstream(weights, code0, embed, hidden)
 
     predictor = CodePredictor(weights, batch)
     eager = [replace(row, graph=False) for row in rows]

@@ -40,7 +40,7 @@ def write_controls(rows: list[Controls], buffers: FrameBuffers) -> None:
         )
         for row in rows
     ]
-    packed = torch.tensor(values, dtype=torch.float64)
+    packed = torch.tensor(values, dtype=torch.float64, device="cpu")
     if buffers.controls.is_cuda:
         packed = packed.pin_memory()
     buffers.controls[: len(rows)].copy_(packed, non_blocking=True)

@@ -118,8 +118,10 @@ class PredictorWeights(nn.Module):
         tables: Tensor = self.embeddings
         if self.projection is not None:
             tables = nn.functional.linear(self.embeddings, self.projection, self.projection_bias)
-        exponents = torch.arange(0, s.head_dim, 2, dtype=torch.float64) / s.head_dim
-        angles = torch.outer(torch.arange(s.positions, dtype=torch.float64), s.rope_theta**-exponents)
+        exponents = torch.arange(0, s.head_dim, 2, dtype=torch.float64, device="cpu") / s.head_dim
+        angles = torch.outer(
+            torch.arange(s.positions, dtype=torch.float64, device="cpu"), s.rope_theta**-exponents
+        )
         cos, sin = (table.float().to(self.device) for table in (angles.cos(), angles.sin()))
         return Prepared(tables, cos, sin)
 

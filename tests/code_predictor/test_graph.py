@@ -33,8 +33,9 @@ def made(shape: PredictorShape, dtype: torch.dtype = torch.bfloat16) -> CodePred
 
 def poison(predictor: CodePredictor) -> None:
     assert predictor._graph is not None
-    for buffers in (*predictor._graph.buffers.values(), *predictor._buffers.values()):
-        buffers.poison()
+    with torch.inference_mode():
+        for buffers in (*predictor._graph.buffers.values(), *predictor._buffers.values()):
+            buffers.poison()
 
 
 @SHAPES

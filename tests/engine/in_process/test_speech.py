@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backend import long_text
-from backend.contract import FinishReason, SpeechRequest
+from backend.contract import FinishReason, Mode, SpeechRequest
 from backend.engine import OmniSpeechEngine
 from backend.joins import Joiner
 from tests.engine.in_process.speaking import (
@@ -255,3 +255,42 @@ async def test_ten_runs_grow_no_memory(engine: OmniSpeechEngine) -> None:
         await speak(engine, request(seed=seed, max_frames=40))
     assert resident_bytes() - before < 50 * MIB
     assert before < 6 * 1024 * MIB
+
+
+async def test_the_report_tells_what_each_frame_took_and_how_it_was_made(engine: OmniSpeechEngine) -> None:
+    speech = await speak(engine, request())
+    report, stats = speech.report, speech.report.frame_stats
+    assert stats is not None
+    # The end of speech is predicted like a frame, and is none.
+    assert 0 <= stats.frames - report.frames <= 1
+    assert stats.predictor_ms is not None
+    assert stats.talker_ms is not None
+    per_frame_ms = stats.predictor_ms + stats.talker_ms
+    assert 0.1 < stats.predictor_ms < per_frame_ms < 1e3 * report.total_s / report.frames * 1.2
+    assert (report.mode, stats.graph_frames, stats.fallbacks) == (Mode.EAGER, 0, 0)
+
+
+async def test_a_graph_where_there_is_none_is_made_eager_and_the_report_says_why(
+    engine: OmniSpeechEngine,
+) -> None:
+    eager = await speak(engine, request(mode=Mode.EAGER))
+    asked = await speak(engine, request(mode=Mode.GRAPH))
+    stats = asked.report.frame_stats
+    assert stats is not None
+    if stats.graph_frames:
+        pytest.skip("there is a CUDA graph here")
+    assert asked.report.mode == Mode.EAGER
+    assert stats.fallbacks == stats.frames
+    assert asked.report.notes == (
+        f"{stats.frames} of {stats.frames} frames ran eager: there is no CUDA graph on the CPU.",
+    )
+    assert np.array_equal(asked.pcm, eager.pcm)
+
+
+async def test_the_predictor_s_own_sampling_changes_what_is_said(engine: OmniSpeechEngine) -> None:
+    usual, greedy, again = [
+        await speak(engine, request(max_frames=12, predictor_temperature=temperature))
+        for temperature in (None, 0.0, 0.0)
+    ]
+    assert not np.array_equal(usual.pcm, greedy.pcm)
+    assert np.array_equal(greedy.pcm, again.pcm)
