@@ -46,7 +46,7 @@ def main() -> None:
     print_worst(clips, judged, options.worst)
     if options.out:
         rows = [
-            {"file": clip.path.name, "voice": clip.voice, "text": clip.text, "heard": text, **vars(found)}
+            {"file": clip.path.name, "voice": clip.voice, "text": clip.text, "transcript": text} | vars(found)
             for clip, text, found in zip(clips, heard, judged, strict=True)
         ]
         report = {"model": options.model, "voices": table, "clips": rows}

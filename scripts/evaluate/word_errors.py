@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?=\d)")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)\.?(?=\d)")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ def normalise(text: str) -> str:
 
     The rules are those of Whisper's own English normaliser (Radford et al. 2022, appendix C), which
     writes spelt-out numbers as digits. It joins neighbouring numbers differently by how they were
-    spelt ("7:45" to "7 45", "seven forty-five" to "745"), hence the cut between all digits.
+    spelt ("7:45" to "7 45", "seven forty-five" to "745", and Whisper may write "7.45"), hence the cut
+    between all digits.
     """
     words = _BETWEEN_DIGITS.sub(" ", _english()(text)).split()
     return " ".join(word for word in words if any(map(str.isalnum, word)))

@@ -19,6 +19,7 @@ needs_evaluation_packages = pytest.mark.skipif(
         ("It costs $4.50!", "It costs four dollars and fifty cents."),
         ("The 3rd of May, 2019", "the third of May twenty nineteen"),
         ("at 7:45 p.m.", "at seven forty-five p.m."),
+        ("at 7:45 p.m.", "at 7.45 p.m."),
         ("Room 101 has 12,345 books", "room one oh one has twelve thousand three hundred forty-five books"),
         ("Mr. Brown won't go", "Mister Brown will not go"),
         ("a grey colour", "A gray color."),
