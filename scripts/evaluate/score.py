@@ -17,20 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from scripts.evaluate import clicks, speakers
 from scripts.evaluate.clips import (
-    RATE_HZ,
     Clip,
-    load_audio,
     mean_interval,
     ratio_interval,
     read_clips,
     read_rows,
 )
-from scripts.evaluate.quality import rate
+from scripts.evaluate.quality import rate_all
 from scripts.evaluate.recogniser import transcribe
 from scripts.evaluate.report import markdown
 from scripts.evaluate.word_errors import errors
@@ -103,10 +102,12 @@ def judge(folder: Path, rows: Sequence[Row], workers: int) -> None:
     # A file that was written again since is another file.
     keys = {row["file"]: f"{row['file']} {(folder / row['file']).stat().st_mtime_ns}" for row in rows}
     new = [file for file, key in keys.items() if key not in known]
-    heard = transcribe([folder / file for file in new], workers=workers) if new else []
-    for file, text in zip(new, heard, strict=True):
-        samples = load_audio(folder / file)
-        known[keys[file]] = {"transcript": text, "duration_s": len(samples) / RATE_HZ} | rate(samples)
+    paths = [folder / file for file in new]
+    if new:
+        judged = zip(new, transcribe(paths, workers=workers), rate_all(paths, workers), strict=True)
+        for file, text, rating in judged:
+            duration_s = soundfile.info(folder / file).duration
+            known[keys[file]] = {"transcript": text, "duration_s": duration_s} | rating
     store.write_text(json.dumps(known, indent=0) + "\n")
     for row in rows:
         row |= known[keys[row["file"]]]
