@@ -66,11 +66,13 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 class Hibari:
     """Voice "heart", and other vocal tracts by playing it faster or slower (named heart_x0.84 and so on)."""
 
-    def __init__(self, cache: Path, plain_share: float = 0.6) -> None:
+    def __init__(
+        self, cache: Path, plain_share: float = 0.6, speeds: tuple[float, float] = (0.9, 1.15)
+    ) -> None:
         from hibari import Hibari as Engine
 
         self.engine = Engine(model=str(hibari_model(cache)), threads=1)
-        self.plain_share = plain_share
+        self.plain_share, self.speeds = plain_share, speeds
 
     def speak(self, text: str, random: Random) -> Utterance:
         from hibari import dsp
@@ -78,7 +80,7 @@ class Hibari:
         phones = "".join(c for c in self.engine.g2p(text) if c in self.engine.vocab)
         factor = 1.0 if random.random() < self.plain_share else random.choice(RESAMPLING_FACTORS)
         # Half of the change of tempo that resampling brings is taken back.
-        speed = random.uniform(0.9, 1.15) / factor**0.5
+        speed = random.uniform(*self.speeds) / factor**0.5
         feeds = {"ids": np.array([self.engine.ids(phones)]), "speed": np.array([speed], np.float32)}
         *spectra, units = self.engine.sess.run(None, feeds)
         noise = np.random.default_rng(random.getrandbits(63))

@@ -47,7 +47,9 @@ def work(args: argparse.Namespace, process: int) -> None:
     seed = args.seed * 1000 + process
     texts, random = Texts(seed, args.sentences), Random(seed)
     engine = (
-        Hibari(args.cache, args.plain_share) if args.engine == "hibari" else Kokoro(args.cache, args.styles)
+        Hibari(args.cache, args.plain_share, args.speeds)
+        if args.engine == "hibari"
+        else Kokoro(args.cache, args.styles)
     )
     started, wanted = time.monotonic(), args.minutes_of_audio * 60 * SAMPLE_RATE_HZ / args.processes
     made, shard = 0, 0
@@ -84,6 +86,9 @@ def main() -> None:
     parser.add_argument("--time-limit-s", type=float, default=float("inf"))
     parser.add_argument("--shard-s", type=float, default=60.0, help="seconds of work in a shard")
     parser.add_argument("--plain-share", type=float, default=0.6, help="hibari: share that is not resampled")
+    parser.add_argument(
+        "--speeds", type=float, nargs=2, default=(0.9, 1.15), help="hibari: range of speaking rates"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -16,11 +16,13 @@ import torch
 from backend.checkpoint.configs import CODE_GROUPS
 from backend.checkpoint.text import TextTokenizer
 from scripts.train import talker_rows as tr
+from scripts.train.encode_corpus import frames_of, take_shift
 
 log = logging.getLogger(__name__)
 
 HOP_SAMPLES = 1920
 SLOTS_PER_FRAME = 4
+SLOT_SAMPLES = HOP_SAMPLES // SLOTS_PER_FRAME
 HELD_OUT_VOICES = ("bm_fable", "am_puck")
 PRESETS = ("heart", "am_michael", "bf_emma", "bm_george")
 MAX_VALIDATION = 384
@@ -42,11 +44,13 @@ class Utterances:
 class Corpus:
     """All utterances but those of held-out voices; tensors are on `device`.
 
+    With several takes (see encode_corpus) frame f of take t is row t * take_frames + f of codes and phones.
+
     pcm int16 [samples]; codes int16 [frames, 16]; phones uint8 [frames, 4], the phone in the middle of
     each 20 ms (0 is silence); text int32 [tokens].
     """
 
-    def __init__(self, folders: list[Path], tokenizer: TextTokenizer, device: str) -> None:
+    def __init__(self, folders: list[Path], tokenizer: TextTokenizer, device: str, takes: int = 1) -> None:
         shards = [path for folder in folders for path in _complete_shards(folder)]
         if not shards:
             raise ValueError(f"no shard with .pcm, .jsonl and .codes in {folders}")
@@ -56,9 +60,10 @@ class Corpus:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             audio = np.memmap(path.with_suffix(".pcm"), np.dtype("<i2"), "r")
             code = np.fromfile(path.with_suffix(".codes"), "<u2").reshape(-1, CODE_GROUPS)
-            counts = [-(-line["n"] // HOP_SAMPLES) for line in lines]
-            if sum(counts) != len(code) or lines[-1]["start"] + lines[-1]["n"] > len(audio):
-                log.warning("%s left out: %d frames of codes for %d", path.stem, len(code), sum(counts))
+            counts = frames_of(np.array([line["n"] for line in lines], dtype=np.int64), takes)
+            total = int(counts.sum())
+            if takes * total != len(code) or lines[-1]["start"] + lines[-1]["n"] > len(audio):
+                log.warning("%s left out: %d frames of codes for %d", path.stem, len(code), takes * total)
                 continue
             at = frame_base
             for line, count in zip(lines, counts, strict=True):
@@ -66,9 +71,9 @@ class Corpus:
                     rows.append((line, sample_base + line["start"], at, count))
                 at += count
             pcm.append(audio)
-            codes.append(code)
+            codes.append(code.reshape(takes, total, CODE_GROUPS))
             sample_base += len(audio)
-            frame_base += len(code)
+            frame_base += total
         if not rows:
             raise ValueError(f"nothing to train on in {folders}")
         self.voices = sorted({line["voice"] for line, *_ in rows})
@@ -86,7 +91,8 @@ class Corpus:
         )
         self.texts = [line["text"].strip() for line, *_ in rows]
         self.phone_names = ["_", *sorted({c for line, *_ in rows for c in line["phones"]} - {"_"})]
-        all_codes = np.concatenate(codes)
+        self.takes, self.take_frames = takes, frame_base
+        all_codes = np.concatenate(codes, axis=1).reshape(-1, CODE_GROUPS)
         if (all_codes[:, 0] == 0).any():
             raise ValueError("group 0 holds code 0, which vLLM-Omni masks there")
         used = np.flatnonzero((all_codes != 0).any(axis=0))
@@ -97,7 +103,12 @@ class Corpus:
         for audio in pcm:
             self.pcm[at : at + len(audio)] = torch.from_numpy(np.array(audio))
             at += len(audio)
-        self.phones = torch.from_numpy(self._phone_slots(rows, frame_base)).to(device)
+        # A later take's phones come later; every utterance ends in slots enough without a phone.
+        slots = self._phone_slots(rows, frame_base).ravel()
+        slots = np.concatenate(
+            [np.roll(slots, take_shift(take, takes) // SLOT_SAMPLES) for take in range(takes)]
+        )
+        self.phones = torch.from_numpy(slots.reshape(-1, SLOTS_PER_FRAME)).to(device)
         self.text = torch.tensor([i for one in encoded for i in one.ids], dtype=torch.int32, device=device)
         counts_0 = np.bincount(all_codes[:, 0], minlength=2048).astype(np.float64)
         self.used_codes = torch.from_numpy(counts_0 > 0).to(device)
@@ -112,12 +123,11 @@ class Corpus:
     def _phone_slots(self, rows: list, frames: int) -> np.ndarray:
         classes = {c: i for i, c in enumerate(self.phone_names)}
         slots = np.zeros((frames, SLOTS_PER_FRAME), np.uint8)
-        slot_samples = HOP_SAMPLES // SLOTS_PER_FRAME
         for line, _, at, count in rows:
             if len(line["durations"]) != len(line["phones"]):
                 continue
             ends = np.cumsum(line["durations"])
-            middles = (np.arange(count * SLOTS_PER_FRAME) + 0.5) * slot_samples
+            middles = (np.arange(count * SLOTS_PER_FRAME) + 0.5) * SLOT_SAMPLES
             which = np.searchsorted(ends, middles, side="right")
             labels = np.array([*(classes[c] for c in line["phones"]), 0], np.uint8)
             slots[at : at + count] = labels[np.minimum(which, len(ends))].reshape(count, SLOTS_PER_FRAME)
@@ -136,12 +146,15 @@ def _complete_shards(folder: Path) -> list[Path]:
 
 
 def voice_shares(seconds: np.ndarray, voices: list[str]) -> np.ndarray:
-    """How often each voice is drawn: by the root of its hours; heart up to 40 %, other presets from 6 %."""
-    share = np.sqrt(seconds)
+    """How often each voice is drawn: by a power of its hours; heart 40 to 45 %, other presets from 3 %.
+
+    A voice of which there is little must not be drawn so often that it is learnt by heart.
+    """
+    share = seconds**0.6
     share /= share.sum()
     heart = np.array([name == "heart" for name in voices]) & (seconds > 0)
     presets = np.array([name in PRESETS for name in voices]) & (seconds > 0) & ~heart
-    fixed = np.where(heart, np.clip(share, 0.3, 0.4), np.where(presets, np.maximum(share, 0.06), 0))
+    fixed = np.where(heart, np.clip(share, 0.4, 0.45), np.where(presets, np.maximum(share, 0.03), 0))
     others = np.where(heart | presets, 0, share)
     if others.sum() > 0:
         fixed += others / others.sum() * max(1 - fixed.sum(), 0.2)
@@ -254,7 +267,8 @@ class Planner:
         for text_start, text_length, frame_start, frames, which, there in columns:
             items[:, text_start] = u.text_start[which] * there
             items[:, text_length] = u.tokens[which] * there
-            items[:, frame_start] = u.frame_start[which] * there
+            take = r.integers(self.corpus.takes, size=count) * self.corpus.take_frames
+            items[:, frame_start] = (u.frame_start[which] + take) * there
             items[:, frames] = u.frames[which] * there
         items[:, -1] = voice
         return items[tr.item_rows(torch.from_numpy(items)).numpy() <= self.max_rows]

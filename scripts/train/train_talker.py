@@ -55,6 +55,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--corpus", type=Path, nargs="+", required=True, help="folders of shards with .pcm, .jsonl, .codes")
+    add("--takes", type=int, default=1, help="of the codes, as for encode_corpus")
     add("--tokenizer", type=Path, required=True, help="folder with vocab.json and merges.txt")
     add("--out", type=Path, required=True)
     add("--seconds", type=float, required=True, help="of wall time, loading and saving included")
@@ -98,7 +99,7 @@ class Trainer:
         # Its plans are built at run time, shape by shape; flash attention is as fast here.
         torch.backends.cuda.enable_cudnn_sdp(False)
         tokenizer = read_tokenizer(options.tokenizer)
-        self.corpus = Corpus(options.corpus, tokenizer, options.device)
+        self.corpus = Corpus(options.corpus, tokenizer, options.device, options.takes)
         train, held = self.corpus.split()
         planning: dict[str, Any] = {
             name: getattr(options, name) for name in ("max_rows", "streamed", "language", "pairs", "picks")
