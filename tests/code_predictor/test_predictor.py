@@ -1,14 +1,18 @@
 """Frames as the engine asks for them, against an independent reference and across batches; on the CPU."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from backend.code_predictor import CodePredictor, Controls, PredictorShape, plain
 from backend.code_predictor.buffers import FrameBuffers
 from backend.code_predictor.controls import write_controls
 from backend.code_predictor.frame import predict_frame
+from backend.code_predictor.weights import load_predictor
 from tests.code_predictor.forcing import forced_logits
 from tests.code_predictor.making import (
     EQUALLY_WIDE,
@@ -20,6 +24,7 @@ from tests.code_predictor.making import (
 )
 from tests.code_predictor.reference import greedy_codes, logits_of
 
+TRAINED = Path(__file__).resolve().parents[2] / "assets" / "model"
 BOTH = pytest.mark.parametrize("shape", [SMALL, EQUALLY_WIDE], ids=["projected", "equally wide"])
 
 
@@ -46,6 +51,26 @@ def test_logits_follow_the_reference_on_the_same_codes(
         expected = torch.stack(logits_of(tensors, shape, [inputs[row], inputs[3 + row], *steps]))
         error = (logits[row].double() - expected).norm() / expected.norm()
         assert error < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_logits_of_trained_weights_follow_the_reference(dtype: torch.dtype, tolerance: float) -> None:
+    if not (TRAINED / "model.safetensors").is_file():
+        pytest.skip("there is no trained checkpoint in assets/model")
+    found = load_file(TRAINED / "model.safetensors")
+    config = json.loads((TRAINED / "config.json").read_text())
+    weights = load_predictor(found, config, dtype)
+    prefix = "talker.code_predictor."
+    tensors = {name.removeprefix(prefix): found[name].float() for name in found if name.startswith(prefix)}
+    shape = weights.shape
+    inputs = torch.randn(2, shape.talker_hidden).to(dtype)
+    codes = torch.randint(shape.codes, (1, shape.groups))
+    logits, _ = forced_logits(plain, weights, inputs, codes)
+    steps = [
+        tensors[f"model.codec_embedding.{g - 1}.weight"][codes[0, g]] for g in range(1, shape.groups - 1)
+    ]
+    expected = torch.stack(logits_of(tensors, shape, [inputs[0], inputs[1], *steps]))
+    assert (logits[0].double() - expected).norm() / expected.norm() < tolerance
 
 
 @BOTH
