@@ -111,29 +111,35 @@ def _copy(x, out):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _matvec(weight, x, out, add):
-    """out [n] = weight [n, k] @ x [k], or is added to; four rows at a time share the loads of x."""
-    rows, width = weight.shape
-    for n in range(0, rows - 3, 4):
-        a = b = c = d = np.float32(0)
-        for k in range(width):
-            v = x[k]
-            a += _widen(weight[n, k]) * v
-            b += _widen(weight[n + 1, k]) * v
-            c += _widen(weight[n + 2, k]) * v
-            d += _widen(weight[n + 3, k]) * v
-        if add:
-            out[n] += a
-            out[n + 1] += b
-            out[n + 2] += c
-            out[n + 3] += d
-        else:
-            out[n], out[n + 1], out[n + 2], out[n + 3] = a, b, c, d
-    for n in range(rows - rows % 4, rows):
-        a = np.float32(0)
-        for k in range(width):
-            a += _widen(weight[n, k]) * x[k]
-        out[n] = out[n] + a if add else a
+def _products(weight, x, out, add):
+    """out [rows, n] = x [rows, k] @ weight [n, k].T, or is added to.
+
+    Four weight rows at a time share the loads of x, and all rows of x share the loads of weights, which
+    are what takes the time; each row's own arithmetic is the same in any batch.
+    """
+    outputs, width = weight.shape
+    for n in range(0, outputs - 3, 4):
+        for row in range(len(x)):
+            a = b = c = d = np.float32(0)
+            for k in range(width):
+                v = x[row, k]
+                a += _widen(weight[n, k]) * v
+                b += _widen(weight[n + 1, k]) * v
+                c += _widen(weight[n + 2, k]) * v
+                d += _widen(weight[n + 3, k]) * v
+            if add:
+                out[row, n] += a
+                out[row, n + 1] += b
+                out[row, n + 2] += c
+                out[row, n + 3] += d
+            else:
+                out[row, n], out[row, n + 1], out[row, n + 2], out[row, n + 3] = a, b, c, d
+    for n in range(outputs - outputs % 4, outputs):
+        for row in range(len(x)):
+            a = np.float32(0)
+            for k in range(width):
+                a += _widen(weight[n, k]) * x[row, k]
+            out[row, n] = out[row, n] + a if add else a
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -249,76 +255,72 @@ def _choose(logits, group, seed, frame, inverse_temperature, noise, top_k):
 
 @njit(cache=True, fastmath=_FAST)
 def _run_layers(stream, layers, heads, kv_heads, eps, cos, sin, keys, values, position, scratch):
+    """Takes stream [rows, hidden] through all layers, every row at the same position."""
     input_norm, qkv_weight, q_norm, k_norm, attention_out, mlp_norm, gate_up, mlp_out = layers
-    normed, qkv, attended, gated = scratch
-    mlp = mlp_out.shape[2]
+    normed, qkv, attended, gates, gated = scratch
+    rows, mlp = len(stream), gated.shape[1]
     for layer in range(len(input_norm)):
-        _rms_norm(stream, input_norm[layer], eps, normed)
-        _matvec(qkv_weight[layer], normed, qkv, False)
-        _attend(
-            qkv, heads, kv_heads, q_norm[layer], k_norm[layer], eps, cos[position], sin[position],
-            keys[layer], values[layer], position, attended,
-        )  # fmt: skip
-        _matvec(attention_out[layer], attended, stream, True)
-        _rms_norm(stream, mlp_norm[layer], eps, normed)
-        _matvec(gate_up[layer], normed, gated, False)
-        for i in range(mlp):
-            gate = gated[i]
-            gated[i] = gate / (np.float32(1) + np.exp(-gate)) * gated[mlp + i]
-        _matvec(mlp_out[layer], gated[:mlp], stream, True)
+        for row in range(rows):
+            _rms_norm(stream[row], input_norm[layer], eps, normed[row])
+        _products(qkv_weight[layer], normed, qkv, False)
+        for row in range(rows):
+            _attend(
+                qkv[row], heads, kv_heads, q_norm[layer], k_norm[layer], eps, cos[position], sin[position],
+                keys[layer, row], values[layer, row], position, attended[row],
+            )  # fmt: skip
+        _products(attention_out[layer], attended, stream, True)
+        for row in range(rows):
+            _rms_norm(stream[row], mlp_norm[layer], eps, normed[row])
+        _products(gate_up[layer], normed, gates, False)
+        for row in range(rows):
+            for i in range(mlp):
+                gate = gates[row, i]
+                gated[row, i] = gate / (np.float32(1) + np.exp(-gate)) * gates[row, mlp + i]
+        _products(mlp_out[layer], gated, stream, True)
 
 
 @njit(cache=True, nogil=True)
 def _predict(
-    heads,
-    kv_heads,
-    eps,
-    projection,
-    layers,
-    codes_of,
-    rotary,
-    inputs,
-    text_step,
-    controls,
-    codes,
-    next_embeds,
-):
-    """Row by row: what is in a batch with a request must not touch its rounding."""
+    heads, kv_heads, eps, projection, layers, codes_of, rotary,
+    inputs, text_step, controls, codes, next_embeds,
+):  # fmt: skip
     project, bias = projection
     final_norm, head_weights, embeddings, tables = codes_of
     cos, sin = rotary
     batch, groups = codes.shape
     hidden, dim = len(final_norm), 2 * cos.shape[1]
-    cache = (len(layers[0]), kv_heads, groups + 1, dim)
+    cache = (len(layers[0]), batch, kv_heads, groups + 1, dim)
     keys, values = np.empty(cache, np.float32), np.empty(cache, np.float32)
-    stream, normed = np.empty(hidden, np.float32), np.empty(hidden, np.float32)
-    qkv = np.empty((heads + 2 * kv_heads) * dim, np.float32)
-    attended = np.empty(heads * dim, np.float32)
-    gated = np.empty(layers[6].shape[1], np.float32)
-    scratch = (normed, qkv, attended, gated)
-    logits = np.empty(head_weights.shape[1], np.float32)
-    for row in range(batch):
-        for position in range(2):
-            given = inputs[position * batch + row]
-            if project.size:
-                _copy(bias, stream)
-                _matvec(project, given, stream, True)
-            else:
-                _copy(given, stream)
-            _run_layers(stream, layers, heads, kv_heads, eps, cos, sin, keys, values, position, scratch)
-        for group in range(1, groups):
-            _rms_norm(stream, final_norm, eps, normed)
-            _matvec(head_weights[group - 1], normed, logits, False)
+    stream, normed = np.empty((batch, hidden), np.float32), np.empty((batch, hidden), np.float32)
+    qkv = np.empty((batch, (heads + 2 * kv_heads) * dim), np.float32)
+    attended = np.empty((batch, heads * dim), np.float32)
+    gates = np.empty((batch, layers[6].shape[1]), np.float32)
+    gated = np.empty((batch, layers[7].shape[2]), np.float32)
+    scratch = (normed, qkv, attended, gates, gated)
+    logits = np.empty((batch, head_weights.shape[1]), np.float32)
+    for position in range(2):
+        given = inputs[position * batch : (position + 1) * batch]
+        for row in range(batch):
+            _copy(bias if project.size else given[row], stream[row])
+        if project.size:
+            _products(project, given, stream, True)
+        _run_layers(stream, layers, heads, kv_heads, eps, cos, sin, keys, values, position, scratch)
+    for group in range(1, groups):
+        for row in range(batch):
+            _rms_norm(stream[row], final_norm, eps, normed[row])
+        _products(head_weights[group - 1], normed, logits, False)
+        for row in range(batch):
             seed, frame, inverse_temperature, noise, top_k = controls[row]
             code = _choose(
-                logits, group, np.int64(seed), np.int64(frame), np.float32(inverse_temperature),
+                logits[row], group, np.int64(seed), np.int64(frame), np.float32(inverse_temperature),
                 np.float32(noise), np.int64(top_k),
             )  # fmt: skip
             codes[row, group] = code
-            if group + 1 < groups:
-                _copy(tables[group - 1, code], stream)
-                _run_layers(stream, layers, heads, kv_heads, eps, cos, sin, keys, values, group + 1, scratch)
-        if not 0 <= codes[row, 0] < len(logits):
+            _copy(tables[group - 1, code], stream[row])
+        if group + 1 < groups:
+            _run_layers(stream, layers, heads, kv_heads, eps, cos, sin, keys, values, group + 1, scratch)
+    for row in range(batch):
+        if not 0 <= codes[row, 0] < logits.shape[1]:
             for group in range(groups):
                 codes[row, group] = 0
         for i in range(next_embeds.shape[1]):
