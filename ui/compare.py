@@ -66,7 +66,7 @@ class CompareTab:
         self._run_id = gr.Textbox(visible=False)
 
     def wire(self, fields: dict[str, Any]) -> None:
-        """`fields` are the Speak tab's, by the names of `ui.request.Fields`, with `task` and `poll`."""
+        """`fields` are the Speak tab's, by the names of `ui.request.Fields`, with `task`."""
         inputs = [fields[field.name] for field in dataclasses.fields(Fields)]
         results = [
             self.progress,
@@ -89,16 +89,11 @@ class CompareTab:
             show_progress="hidden",
         )
         self.stop.click(self._stops.stop, self._run_id, None, js=_STOP_JS, **_QUIET)
-        fields["poll"].tick(self.refresh, None, [self.reason, self.start], **_QUIET)
 
-    def refresh(self) -> tuple[Any, Any]:
-        """Whether modes can be compared here, and if not, why."""
-        capabilities = self._engine.capabilities
-        if capabilities is None:
-            return gr.skip(), gr.skip()
-        reason = capabilities.graph_unavailable
-        sentence = f"Nothing to compare: {reason}, so every run is eager." if reason else ""
-        return gr.Markdown(sentence, visible=bool(reason)), gr.Button(interactive=not reason)
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the loaded model and device decide, by the names of `engine_state.capability_updates`."""
+        return {"compare_reason": self.reason, "compare_start": self.start}
 
     async def run(self, *values: Any) -> AsyncGenerator[tuple[Any, ...], None]:
         *given, task, repeats, run_id = values

@@ -101,7 +101,18 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
             visible=capabilities.max_first_chunk_frames > 0,
         ),
         "mode": mode_switch(capabilities),
+        **compare_updates(capabilities),
         **task_updates(capabilities.tasks[0], capabilities, voices),
+    }
+
+
+def compare_updates(capabilities: Capabilities) -> dict[str, Any]:
+    """Updates by field name for the Compare tab: whether modes can be compared, and if not, why."""
+    reason = capabilities.graph_unavailable
+    sentence = f"Nothing to compare: {reason}, so every run is eager." if reason else ""
+    return {
+        "compare_reason": gr.Markdown(value=sentence, visible=bool(reason)),
+        "compare_start": gr.Button(interactive=not reason),
     }
 
 

@@ -170,6 +170,7 @@ def build_page(
                     )
             with gr.Tab("Compare", elem_id="compare-tab"):
                 comparing = CompareTab(engine, voices, load_clip)
+                fields |= comparing.fields
         run_id = gr.Textbox(visible=False, label="Run id")
         fields["poll"] = gr.Timer(POLL_WHILE_STARTING_S)
 
