@@ -1,10 +1,15 @@
-"""What a request wants of the code predictor, as it travels to the talker's process."""
+"""What a request wants of the code predictor, as it travels to the talker's process.
+
+The application imports this before anything slow, so PyTorch comes in only where codes are predicted.
+"""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backend.code_predictor.controls import Controls
 from backend.contract import Mode, SpeechRequest
+
+if TYPE_CHECKING:
+    from backend.code_predictor import Controls
 
 _KEY = "code_predictor"
 
@@ -41,7 +46,9 @@ class PredictorRequest:
         values = (info.get(_KEY) or [{}])[0]
         return replace(defaults, **{name: value for name, value in values.items() if value is not None})
 
-    def controls(self, frame: int) -> Controls:
+    def controls(self, frame: int) -> "Controls":
+        from backend.code_predictor import Controls
+
         assert self.temperature is not None
         assert self.top_k is not None
         assert self.top_p is not None
