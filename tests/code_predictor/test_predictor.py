@@ -1,6 +1,7 @@
 """Frames as the engine asks for them, against an independent reference and across batches; on the CPU."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,3 +201,15 @@ def test_a_predictor_in_bfloat16_predicts_on_the_cpu_too() -> None:
         code0, embed.float(), hidden.float(), text.float(), sampled(2, temperature=0.0)
     )
     assert torch.equal(result.codes, exact.codes)
+
+
+def test_where_the_cpu_function_cannot_be_compiled_plain_pytorch_predicts_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = random_weights(SMALL, 9)
+    frame = random_frame(weights, 2)
+    expected = CodePredictor(weights).predict(*frame, sampled(2)).codes
+    monkeypatch.setitem(sys.modules, "backend.code_predictor.cpu_kernel", None)
+    predictor = CodePredictor(weights)
+    assert "could not be compiled" in caplog.text
+    assert torch.equal(predictor.predict(*frame, sampled(2)).codes, expected)
