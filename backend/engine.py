@@ -38,6 +38,7 @@ from backend.deployment import Deployment, plan, vllm_is_for_cpu
 from backend.frame_stats import VARIABLE as FRAME_STATS_VARIABLE
 from backend.frame_stats import FrameStatsReader
 from backend.joins import Joiner
+from backend.leftovers import remove_leftovers
 from backend.model_info import ModelInfo
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
@@ -69,6 +70,8 @@ STAGE_END_TIMEOUT_S = 5.5
 # The same for one that is still loading, and may not listen.
 LOADING_STAGE_END_TIMEOUT_S = 1.5
 NO_GRAPH_ON_CPU = "there is no CUDA graph on the CPU"
+# By then the talker has heard of the abort and writes no more.
+LEFTOVERS_AFTER_S = 1.0
 # How far one run moves the running estimate of RTF.
 RTF_SMOOTHING = 0.3
 
@@ -86,6 +89,8 @@ class OmniSpeechEngine:
         self._capabilities: Capabilities | None = None
         self._admission = Admission(1, 0)
         self._runs: set[EngineRun] = set()
+        # Ids of runs that may have left something in shared memory.
+        self._left_behind: set[str] = set()
         self._thread = threading.Thread(target=self._thread_main, name="speech-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
@@ -198,6 +203,8 @@ class OmniSpeechEngine:
                 self._end_runs()
                 await self._runs_gone()
                 end_stage_processes(STAGE_END_TIMEOUT_S)
+                for request_id in tuple(self._left_behind):
+                    self._clean_up(request_id)
                 if self._omni is not None:
                     self._omni.shutdown()
 
@@ -342,9 +349,19 @@ class OmniSpeechEngine:
             logger.info("%s", summary(run.report))
             if self._phase is not Phase.WARMING:
                 self.on_report(run.report)
+            if reason in (FinishReason.ABORTED, FinishReason.FAILED):
+                self._clean_up_later(run.request_id)
             if failure is not None:
                 run.push(failure)
             run.push(None)
+
+    def _clean_up_later(self, request_id: str) -> None:
+        self._left_behind.add(request_id)
+        asyncio.get_running_loop().call_later(LEFTOVERS_AFTER_S, self._clean_up, request_id)
+
+    def _clean_up(self, request_id: str) -> None:
+        self._left_behind.discard(request_id)
+        remove_leftovers(request_id)
 
     async def _speak(self, run: EngineRun, model: ModelInfo, progress: Progress) -> FinishReason:
         """Speaks the text, piece by piece where it is long, all in this run's one place."""

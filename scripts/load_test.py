@@ -133,7 +133,7 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
         f"{options.requests} requests in {time.monotonic() - began:.0f} s, {left} of them left, "
         f"{retries} retries after 429"
     )
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)  # what aborted runs left is removed after a second
     health = (await client.get("/health")).json()
     print(f"afterwards: {health['phase']}, running {health['running']}, queued {health['queued']}")
     wrong = []

@@ -1,6 +1,8 @@
 """The HTTP API on the real engine, by the clients that people have: openai's and curl."""
 
+import asyncio
 import json
+import random
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,8 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from openai import APIStatusError, BadRequestError, OpenAI, RateLimitError
 
-from backend.engine import OmniSpeechEngine
+from backend.engine import LEFTOVERS_AFTER_S, OmniSpeechEngine
 from tests.engine.in_process.speaking import CONCURRENCY_LIMIT, QUEUE_SIZE, VOICES
+from tests.engine.processes import resident_bytes, shared_memory
 from tests.serving.conftest import api_app, listening
 from tests.serving.test_formats import CODECS, PADDING_S, decoded
 
@@ -201,3 +204,42 @@ def test_streams_beside_each_other_are_each_their_own(url: str) -> None:
         together = list(pool.map(speak, asked))
     assert len(set(alone)) == CONCURRENCY_LIMIT
     assert together == alone
+
+
+async def test_after_many_requests_of_which_a_third_left_all_is_as_before(
+    url: str, engine: OmniSpeechEngine
+) -> None:
+    chance = random.Random(0)
+    leave_after_s = {number: chance.uniform(0.0, 0.6) for number in range(0, 30, 3)}
+    places = asyncio.Semaphore(CONCURRENCY_LIMIT + QUEUE_SIZE)
+
+    async def ask(client: httpx.AsyncClient, number: int) -> bytes | None:
+        body = {
+            "input": f"This is request {number % 4}.",
+            "voice": VOICES[number % 4].name,
+            "seed": number % 4,
+            "max_new_tokens": 15,
+            "response_format": "pcm",
+            "stream": bool(number % 2),
+        }
+        async with places:
+            try:
+                async with asyncio.timeout(leave_after_s.get(number)):
+                    answer = await client.post("/v1/audio/speech", json=body)
+            except TimeoutError:
+                return None
+        return answer.content if answer.status_code == httpx.codes.OK else answer.text.encode()
+
+    shared_before, memory_before = shared_memory(), resident_bytes()
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        heard = await asyncio.gather(*(ask(client, number) for number in range(30)))
+        assert sum(data is None for data in heard) > 3
+        # Requests that are alike, and streamed alike, sound alike whoever left beside them.
+        for kind in range(12):
+            assert len({data for data in heard[kind::12] if data is not None}) <= 1
+        async with asyncio.timeout(STOP_LIMIT_S):
+            while engine.requests_in_stages() or engine.status.running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    await asyncio.sleep(LEFTOVERS_AFTER_S + 0.5)
+    assert shared_memory() - shared_before == set()
+    assert resident_bytes() - memory_before < 100 * 2**20
