@@ -11,6 +11,7 @@ first; `spoken/report.json` tells how each went, and the totals.
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
@@ -37,6 +38,9 @@ def main() -> int:
     texts = [text for text in texts if text and not text.startswith("#")]
     if not texts:
         return _fail(f"There is nothing to say in {options.sentences}.")
+    # vLLM tells a start's every step, and on standard output.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     chosen = {"model": options.model, "stage_config": options.stage_config, "device": options.device}
     engine = OmniSpeechEngine(Settings(queue_size=len(texts), _cli_parse_args=False, **chosen))
     began = time.monotonic()
