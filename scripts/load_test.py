@@ -6,15 +6,18 @@ For each number of streams: TTFA, RTF and order. Every stream must be, to the la
 same request gives alone, so no voice or text of another is in it; this holds for any checkpoint on
 the CPU profile. Then --requests requests, of which --leave-share are left at a random moment;
 afterwards nothing may run, and with --pid (the app's) memory and shared memory must be as before.
+--save keeps the streams as clips for scripts/evaluate/score.py, which recognises words and voices.
 Exits with 1 if something is not as it should be.
 """
 
 import argparse
 import asyncio
+import json
 import random
 import statistics
 import sys
 import time
+import wave
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +40,8 @@ BYTES_PER_SAMPLE = 2
 MIB = 2**20
 MAX_GROWTH_MIB = 100
 RETRY_S = 0.5
+# Most of these clips take longer, so who is to leave does.
+MAX_STAY_S = 1.0
 
 
 @dataclass
@@ -63,13 +68,14 @@ async def main() -> int:
     parser.add_argument("--leave-share", type=float, default=1 / 3)
     parser.add_argument("--at-once", type=int, default=8, help="of --requests")
     parser.add_argument("--pid", type=int, help="the app's process, to watch its memory")
+    parser.add_argument("--save", type=Path, help="folder for the streams, as wavs and clips.jsonl")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     headers = {"Authorization": f"Bearer {options.api_key}"}
     wrong: list[str] = []
     async with httpx.AsyncClient(base_url=options.url, headers=headers, timeout=600) as client:
         voices = (await client.get("/v1/audio/voices")).json()["voices"]
-        wrong += await _compare(client, voices, options.streams)
+        wrong += await _compare(client, voices, options.streams, options.save)
         if options.requests:
             wrong += await _soak(client, voices, options)
     for sentence in wrong:
@@ -77,7 +83,9 @@ async def main() -> int:
     return 1 if wrong else 0
 
 
-async def _compare(client: httpx.AsyncClient, voices: list[str], counts: list[int]) -> list[str]:
+async def _compare(
+    client: httpx.AsyncClient, voices: list[str], counts: list[int], folder: Path | None
+) -> list[str]:
     asked = [_body(voices, number) for number in range(max(counts, default=0))]
     alone = [await _hear(client, body) for body in asked]
     wrong = []
@@ -99,6 +107,8 @@ async def _compare(client: httpx.AsyncClient, voices: list[str], counts: list[in
             f" {sum(each.audio_s for each in heard) / total_s:10.2f}"
             f" {'no' if late else 'yes':>9} {sum(same):8} of {count}"
         )
+        if folder:
+            _save(folder, f"{count}-streams", asked, heard)
         if not all(same):
             wrong.append(f"with {count} streams, {count - sum(same)} were not what they are alone")
         if late:
@@ -124,7 +134,7 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
                 memory_mib.append(_memory_mib(app))
 
     leaving = [
-        chance.uniform(0.0, 3.0) if chance.random() < options.leave_share else None
+        chance.uniform(0.0, MAX_STAY_S) if chance.random() < options.leave_share else None
         for _ in range(options.requests)
     ]
     began = time.monotonic()
@@ -151,6 +161,19 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
         if extra:
             wrong.append(f"shared memory is left: {sorted(extra)[:5]}")
     return wrong
+
+
+def _save(folder: Path, name: str, asked: list[dict[str, Any]], heard: list[Heard]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "clips.jsonl").open("a", encoding="utf-8") as rows:
+        for number, (body, each) in enumerate(zip(asked, heard, strict=False)):
+            file = f"{name}-{number}.wav"
+            with wave.open(str(folder / file), "wb") as clip:
+                clip.setnchannels(1)
+                clip.setsampwidth(BYTES_PER_SAMPLE)
+                clip.setframerate(each.rate_hz)
+                clip.writeframes(each.data)
+            rows.write(json.dumps({"file": file, "text": body["input"], "voice": body["voice"]}) + "\n")
 
 
 def _body(voices: list[str], number: int) -> dict[str, Any]:
