@@ -117,7 +117,7 @@ def test_pcm_is_streamed_chunk_by_chunk(
         data = next(pieces)
         # The rest, nearly a second of work, is still being made.
         assert engine.runs[0].report is None
-        assert len(data) == 4 * 1920 * 2
+        assert len(data) <= 4 * 1920 * 2
         data += b"".join(pieces)
     assert data == noise(40, 3).astype("<i2").tobytes()
 
