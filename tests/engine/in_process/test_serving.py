@@ -226,7 +226,9 @@ async def test_after_many_requests_of_which_a_third_left_all_is_as_before(
             try:
                 async with asyncio.timeout(leave_after_s.get(number)):
                     # Who has left may still hold a place for a moment.
-                    while (answer := await client.post("/v1/audio/speech", json=body)).status_code == 429:
+                    while (  # noqa: ASYNC110
+                        answer := await client.post("/v1/audio/speech", json=body)
+                    ).status_code == 429:
                         await asyncio.sleep(0.1)
             except TimeoutError:
                 return None
