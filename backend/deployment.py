@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from backend import checkpoint
 from backend.contract import SpeechError
@@ -47,8 +48,12 @@ class Deployment:
     def write_deploy_file(self, path: Path) -> None:
         """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
         talker = self.stage_config.talker
+        sampling: dict[str, Any] = {
+            "talker_sampling": self.model.talker_sampling,
+            "predictor_sampling": self.model.predictor_sampling,
+        }
         if self.on_gpu and all(stage.gpu_memory_utilization for stage in self.stage_config.stages):
-            self.stage_config.write_deploy_file(path)
+            self.stage_config.write_deploy_file(path, **sampling)
             return
         if self.on_gpu:
             card_bytes = _gpu_memory_bytes()
@@ -68,7 +73,7 @@ class Deployment:
             logger.info("Share of the card by stage: %s.", fractions)
             cache_bytes = talker_kv_cache_bytes(fractions[TALKER_STAGE], card_bytes, self.model.talker_bytes)
             self.stage_config.write_deploy_file(
-                path, memory_fractions=fractions, kv_cache_bytes={TALKER_STAGE: cache_bytes}
+                path, memory_fractions=fractions, kv_cache_bytes={TALKER_STAGE: cache_bytes}, **sampling
             )
             return
         # The checkpoint counts in bfloat16.
@@ -84,6 +89,7 @@ class Deployment:
             kv_cache_bytes=kv_bytes,
             stage_env=split_cores(sorted(os.sched_getaffinity(0))),
             executor=CPU_EXECUTOR,
+            **sampling,
         )
 
 
@@ -157,7 +163,7 @@ def _find_model(wanted: str | None, on_gpu: bool) -> tuple[str, Path, str]:
 
 
 def _bundled(notice: str) -> tuple[str, Path, str]:
-    return "bundled (tiny)", checkpoint.ensure_tiny_checkpoint(), notice
+    return "bundled", checkpoint.BUNDLED_DIR, notice
 
 
 def _download(model_id: str) -> Path:

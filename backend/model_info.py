@@ -15,7 +15,11 @@ _TASK_OF_MODEL_TYPE = {
 }
 # The model's and the codec's.
 CONFIG_FILES = ("config.json", "speech_tokenizer/config.json")
+_SAMPLING_FILE = "generation_config.json"
 _BYTES_PER_BF16 = 2
+# Of the published checkpoints, for one that does not say.
+_TALKER_SAMPLING = {"temperature": 0.9, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.05}
+_PREDICTOR_SAMPLING = {"do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 1.0}
 # Published checkpoints of this size were not trained on instructions for named speakers: the
 # reference package drops the instruction there (qwen_tts/inference/qwen3_tts_model.py).
 _SIZE_WITHOUT_INSTRUCTIONS = "0b6"
@@ -42,6 +46,9 @@ class ModelInfo:
     kv_bytes_per_token: int
     language_ids: dict[str, int]
     speaker_dialects: dict[str, Any]
+    # How the checkpoint wants to be sampled, in a stage configuration's words.
+    talker_sampling: dict[str, Any]
+    predictor_sampling: dict[str, Any]
 
     @property
     def frame_rate_hz(self) -> float:
@@ -51,8 +58,9 @@ class ModelInfo:
 def read_model_info(folder: Path) -> ModelInfo:
     """Reads `config.json` and `speech_tokenizer/config.json`; raises CheckpointError with a sentence."""
     config, codec = (_read_json(folder, name) for name in CONFIG_FILES)
+    sampling = _read_json(folder, _SAMPLING_FILE) if (folder / _SAMPLING_FILE).is_file() else {}
     try:
-        return _model_info(folder, config, codec)
+        return _model_info(folder, config, codec, sampling)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{folder} is not a Qwen3-TTS 12 Hz checkpoint ({error} is missing from its config files); "
@@ -60,7 +68,9 @@ def read_model_info(folder: Path) -> ModelInfo:
         ) from error
 
 
-def _model_info(folder: Path, config: dict[str, Any], codec: dict[str, Any]) -> ModelInfo:
+def _model_info(
+    folder: Path, config: dict[str, Any], codec: dict[str, Any], sampling: dict[str, Any]
+) -> ModelInfo:
     if config["model_type"] != "qwen3_tts" or codec["model_type"] != "qwen3_tts_tokenizer_12hz":
         raise KeyError("model_type qwen3_tts with a 12 Hz speech tokenizer")
     task = _TASK_OF_MODEL_TYPE[config["tts_model_type"]]
@@ -84,6 +94,12 @@ def _model_info(folder: Path, config: dict[str, Any], codec: dict[str, Any]) -> 
         kv_bytes_per_token=_BYTES_PER_BF16 * kv_values_per_token,
         language_ids=dict(talker["codec_language_id"]),
         speaker_dialects=dict(talker.get("spk_is_dialect", {})),
+        talker_sampling={key: sampling.get(key, value) for key, value in _TALKER_SAMPLING.items()},
+        predictor_sampling={
+            # "subtalker_dosample" is how the published files spell it.
+            key: sampling.get(f"subtalker_{key.replace('_sample', 'sample')}", value)
+            for key, value in _PREDICTOR_SAMPLING.items()
+        },
     )
 
 

@@ -123,10 +123,10 @@ def _chunking_problems(
     steady = chunking.codec_chunk_frames
     if not config.async_chunk:
         return
-    if decoder_window_frames is not None and chunking.codec_left_context_frames != decoder_window_frames:
+    if decoder_window_frames is not None and chunking.codec_left_context_frames < decoder_window_frames:
         yield (
             (*location, "codec_left_context_frames"),
-            f"codec_left_context_frames must be {decoder_window_frames}, the decoder's sliding window, "
+            f"codec_left_context_frames must be at least {decoder_window_frames}, the decoder's window, "
             f"not {chunking.codec_left_context_frames}.",
         )
     initial = chunking.initial_codec_chunk_frames

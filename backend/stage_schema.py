@@ -167,6 +167,8 @@ class StageConfig(Section):
         kv_cache_bytes: Mapping[int, int] | None = None,
         stage_env: Mapping[int, Mapping[str, str]] | None = None,
         executor: str | None = None,
+        talker_sampling: Mapping[str, Any] | None = None,
+        predictor_sampling: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes what vLLM-Omni is given. What is passed here fills gaps: what the file says wins."""
         data = self.model_dump(exclude_unset=True, exclude_none=True)
@@ -178,6 +180,13 @@ class StageConfig(Section):
                 stage.setdefault("gpu_memory_utilization", fraction)
             if kv_bytes := (kv_cache_bytes or {}).get(stage_id):
                 stage.setdefault("kv_cache_memory_bytes", kv_bytes)
+            if stage_id == TALKER_STAGE:
+                for key, defaults in (
+                    ("default_sampling_params", talker_sampling),
+                    ("subtalker_sampling_params", predictor_sampling),
+                ):
+                    if defaults:
+                        stage[key] = {**defaults, **stage.get(key, {})}
             if env := (stage_env or {}).get(stage_id):
                 stage["env"] = {**env, **stage.get("env", {})}
         path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")

@@ -1,5 +1,7 @@
+import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +9,13 @@ import pytest
 import yaml
 
 from backend import deployment
-from backend.checkpoint import Variant
+from backend.checkpoint import BUNDLED_DIR, Variant
 from backend.contract import SpeechError, Task
 from backend.deployment import Deployment, DeploymentError, check_early, plan
 from backend.memory_budget import GIB
 from backend.model_info import CheckpointError, read_model_info
 from backend.settings import GPU_MODEL, Settings
-from backend.stage_config import load_stage_config
+from backend.stage_config import PROFILE_DIR, load_stage_config
 
 TinyCheckpoint = Callable[[Variant], Path]
 
@@ -133,24 +135,22 @@ def test_a_model_the_hub_does_not_give_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("hub_offline")
-def test_without_the_hub_a_gpu_speaks_the_bundled_checkpoint_and_says_why(
-    tiny_checkpoint: TinyCheckpoint,
-) -> None:
+def test_without_the_hub_a_gpu_speaks_the_bundled_checkpoint_and_says_why() -> None:
     name, folder, notice = deployment._find_model(None, on_gpu=True)
-    assert (name, folder) == ("bundled (tiny)", tiny_checkpoint("base"))
+    assert (name, folder) == ("bundled", BUNDLED_DIR)
     assert GPU_MODEL in notice
     assert "could not be had from the hub" in notice
 
 
 def test_a_cpu_speaks_the_bundled_checkpoint_without_asking_the_hub(
-    monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: TinyCheckpoint
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_download(model_id: str) -> Path:
         raise AssertionError(model_id)
 
     monkeypatch.setattr(deployment, "_download", no_download)
     name, folder, notice = deployment._find_model(None, on_gpu=False)
-    assert (name, folder, notice) == ("bundled (tiny)", tiny_checkpoint("base"), "")
+    assert (name, folder, notice) == ("bundled", BUNDLED_DIR, "")
 
 
 def test_a_hub_model_is_downloaded_and_a_folder_is_not(
@@ -259,3 +259,29 @@ def test_another_model_on_the_hub_is_refused_before_its_weights_are_downloaded(
     with pytest.raises(CheckpointError, match="not a Qwen3-TTS"):
         deployment._find_model("someone/llama", on_gpu=True)
     assert asked == [["config.json", "speech_tokenizer/config.json"]]
+
+
+def test_a_checkpoint_is_sampled_as_it_says_and_a_stage_configuration_wins(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    _, talker, _ = written(tiny_deployment(BUNDLED_DIR, on_gpu=False), tmp_path)
+    own = json.loads((BUNDLED_DIR / "generation_config.json").read_text())
+    sampling, predictor = talker["default_sampling_params"], talker["subtalker_sampling_params"]
+    for key in ("temperature", "top_k", "top_p", "repetition_penalty"):
+        assert sampling[key] == own[key]
+    assert sampling["max_tokens"] == 2048
+    assert predictor == {
+        "do_sample": own["subtalker_dosample"],
+        "temperature": own["subtalker_temperature"],
+        "top_k": own["subtalker_top_k"],
+        "top_p": own["subtalker_top_p"],
+    }
+    mine = tmp_path / "mine.yaml"
+    text = (PROFILE_DIR / "cpu.yaml").read_text()
+    mine.write_text(text.replace("min_tokens: 2\n", "min_tokens: 2\n      temperature: 1.3\n", 1))
+    made = replace(
+        tiny_deployment(tiny_checkpoint("base"), on_gpu=False), stage_config=load_stage_config(mine)
+    )
+    _, talker, _ = written(made, tmp_path)
+    assert talker["default_sampling_params"]["temperature"] == 1.3
+    assert talker["default_sampling_params"]["top_k"] == 50

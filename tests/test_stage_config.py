@@ -10,13 +10,20 @@ from backend.stage_config import PROFILE_DIR, StageConfigError, load_stage_confi
 from backend.stage_schema import Stage, StageConfig
 
 GPU_TEXT = (PROFILE_DIR / "gpu.yaml").read_text()
+# Sampling is the checkpoint's own there; a person may write their own beside it.
+OWN_SAMPLING = """min_tokens: 2
+      temperature: 0.9
+      repetition_penalty: 1.05
+    subtalker_sampling_params: {do_sample: true, top_p: 1.0}
+"""
+OWN_TEXT = GPU_TEXT.replace("min_tokens: 2\n", OWN_SAMPLING, 1)
 
 
 def edited(tmp_path: Path, old: str, new: str) -> Path:
-    """The GPU profile with one piece of text replaced."""
-    assert old in GPU_TEXT
+    """The GPU profile, with sampling of its own, with one piece of text replaced."""
+    assert old in OWN_TEXT
     path = tmp_path / "mine.yaml"
-    path.write_text(GPU_TEXT.replace(old, new, 1))
+    path.write_text(OWN_TEXT.replace(old, new, 1))
     return path
 
 
@@ -130,7 +137,11 @@ def test_without_async_chunks_nothing_is_streamed(tmp_path: Path) -> None:
             "codec_chunk_frames: 0",
             ("codec_chunk_frames must be at least 1, not 0.",),
         ),
-        ("codec_left_context_frames: 72", "codec_left_context_frames: 25", ("must be 72", "not 25.")),
+        (
+            "codec_left_context_frames: 72",
+            "codec_left_context_frames: 25",
+            ("must be at least 72", "not 25."),
+        ),
         (
             "initial_codec_chunk_frames: 4",
             "initial_codec_chunk_frames: 30",
@@ -214,7 +225,8 @@ def test_memory_fractions_on_one_card_add_up_to_one(
 
 
 def test_left_context_follows_the_checkpoints_decoder(tmp_path: Path) -> None:
-    assert "must be 50" in refusal("gpu", decoder_window_frames=50)
+    assert "must be at least 100" in refusal("gpu", decoder_window_frames=100)
+    assert load_stage_config("gpu", decoder_window_frames=16).chunking.codec_left_context_frames == 72
     path = edited(tmp_path, "codec_left_context_frames: 72", "codec_left_context_frames: 50")
     assert load_stage_config(path, decoder_window_frames=50).chunking.codec_left_context_frames == 50
     assert load_stage_config(path, decoder_window_frames=None).chunking.codec_left_context_frames == 50

@@ -4,9 +4,16 @@ Nothing here imports vLLM or transformers, and torch only where a checkpoint is 
 """
 
 from backend.checkpoint.sizes import SIZES, VARIANTS, Variant
-from backend.checkpoint.store import default_cache_dir, ensure_tiny_checkpoint, is_untrained, make_checkpoint
+from backend.checkpoint.store import (
+    BUNDLED_DIR,
+    default_cache_dir,
+    ensure_tiny_checkpoint,
+    is_untrained,
+    make_checkpoint,
+)
 
 __all__ = [
+    "BUNDLED_DIR",
     "SIZES",
     "VARIANTS",
     "Variant",

@@ -29,6 +29,9 @@ _FILES = (
 )
 _PROJECT = "qwen3-tts-demo"
 
+# The trained model that comes with the repository (assets/model/README.md).
+BUNDLED_DIR = Path(__file__).resolve().parents[2] / "assets" / "model"
+
 
 def make_checkpoint(out_dir: Path, size: str, variant: Variant, seed: int = 0, device: str = "cpu") -> None:
     """Writes a Qwen3-TTS 12 Hz checkpoint with random weights into `out_dir` (made if need be).
