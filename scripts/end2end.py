@@ -1,7 +1,7 @@
 """Speaks a file of sentences without a page or a server: WAV files and a report.
 
     python scripts/end2end.py sentences.txt --out spoken
-    python scripts/end2end.py sentences.txt --out spoken --voice michael --stream
+    python scripts/end2end.py sentences.txt --out spoken --voice hugo --stream
     python scripts/end2end.py sentences.txt --out spoken --ref-audio me.wav --ref-text "What I say there."
 
 One text a line; empty lines and lines that begin with # are left out. `spoken/0001.wav` is the

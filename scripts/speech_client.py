@@ -2,7 +2,7 @@
 """Speaks through the HTTP API, into a file, the speakers or a pipe. Needs nothing but Python.
 
     scripts/speech_client.py "Good morning." --out morning.mp3
-    scripts/speech_client.py "Good morning." --voice michael --play
+    scripts/speech_client.py "Good morning." --voice hugo --play
     scripts/speech_client.py --out - --format pcm < chapter.txt | aplay -t raw -f S16_LE -r 24000
     scripts/speech_client.py "In my voice." --ref-audio me.wav --out mine.wav
 

@@ -52,8 +52,17 @@ def test_a_bundled_clip_is_short_clean_and_as_long_as_its_transcript_takes(voice
 
 def test_the_bundled_voices_are_listed_with_people_and_every_licence_is_documented() -> None:
     voices = load_preset_voices()
-    assert [voice.name for voice in voices] == ["emma", "michael", "heart", "arctic", "reader"]
-    assert voices[0].label == "Emma (British woman)"
+    assert [voice.name for voice in voices] == [
+        "clara",
+        "hugo",
+        "nora",
+        "pia",
+        "emma",
+        "michael",
+        "arctic",
+        "reader",
+    ]
+    assert voices[0].label == "Clara (American woman)"
     readme = (VOICES_FOLDER.parent / "README.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(\w+\.flac)`", readme))
     assert documented == {voice.audio_path.name for voice in voices}

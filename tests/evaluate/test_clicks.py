@@ -15,7 +15,7 @@ Samples = NDArray[np.float64]
 @pytest.fixture(scope="module")
 def speech() -> list[Samples]:
     """The bundled clips recorded at 24 kHz: what a good decoder gives out."""
-    return [soundfile.read(VOICES_FOLDER / f"{name}.flac")[0] for name in ("emma", "michael", "heart")]
+    return [soundfile.read(VOICES_FOLDER / f"{name}.flac")[0] for name in ("emma", "michael", "clara")]
 
 
 def frames(samples: Samples) -> list[int]:

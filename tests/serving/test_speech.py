@@ -61,7 +61,7 @@ def test_every_field_reaches_the_engine(api: Api, engine: FakeSpeechEngine) -> N
     assert (request.transcript, request.x_vector_only) == (michael.transcript, False)
 
 
-@pytest.mark.parametrize("name", [None, "default", "emma", "EMMA"])
+@pytest.mark.parametrize("name", [None, "default", "clara", "CLARA"])
 def test_a_preset_voice_is_found_by_any_case_of_its_name(
     name: str | None, api: Api, engine: FakeSpeechEngine
 ) -> None:
