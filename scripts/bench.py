@@ -36,7 +36,7 @@ from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served  # noqa: E402
 TEXT = "The engine speaks this sentence over and over, and every time it should begin at once."
 START_TIMEOUT_S = 900
 MIB = 1024**2
-# What the project sets out to reach on two idle cores with the tiny checkpoint.
+# What the project sets out to reach on two idle cores with the bundled checkpoint.
 TARGETS = {
     "cold_start_s": 60,
     "second_start_s": 35,

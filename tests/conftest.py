@@ -36,7 +36,7 @@ def tiny_checkpoint(pytestconfig: pytest.Config) -> Callable[[Variant], Path]:
 
     def folder(variant: Variant) -> Path:
         if variant == "base":
-            return ensure_tiny_checkpoint()  # the app's own
+            return ensure_tiny_checkpoint()
         assert pytestconfig.cache is not None
         return ensure_tiny_checkpoint(pytestconfig.cache.mkdir("checkpoints"), variant)
 
