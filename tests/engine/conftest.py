@@ -1,4 +1,7 @@
-"""The real engine, on the bundled checkpoint where a test names no other. One engine at a time: each folder here has its own."""
+"""The real engine, on the bundled checkpoint where a test names no other.
+
+One engine at a time: each folder here has its own.
+"""
 
 import importlib.util
 from pathlib import Path
