@@ -35,7 +35,14 @@ from scripts.evaluate.report import markdown
 from scripts.evaluate.word_errors import errors
 
 # The voice of the teacher that a preset voice's clip is of; another voice's name is the teacher's own.
-TEACHER_VOICES = {"emma": "bf_emma", "michael": "am_michael", "george": "bm_george"}
+TEACHER_VOICES = {
+    "clara": "heart",
+    "hugo": "heart_x0.8",
+    "nora": "heart_x0.88",
+    "pia": "heart_x1.15",
+    "emma": "bf_emma",
+    "michael": "am_michael",
+}
 DURATION_WINDOW = (0.7, 1.4)
 # Of each preset voice, how many of the teacher's clips stand for it.
 REFERENCE_CLIPS = 10

@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,17 @@ class AtSpeedOne(Random):
         return 1.0
 
 
+class Resampled(AtSpeedOne):
+    """For hibari, which also draws the factor that it resamples by: it is `factor`."""
+
+    def __init__(self, text: str, factor: float) -> None:
+        super().__init__(text)
+        self._factor = factor
+
+    def choice(self, factors: Sequence[float]) -> float:  # type: ignore[override]
+        return self._factor
+
+
 class Teacher:
     """Speaks as any voice of either engine; an engine is loaded when first needed."""
 
@@ -51,10 +63,13 @@ class Teacher:
     def speak(self, voice: str, text: str) -> Utterance:
         """Trimmed and levelled. Raises UnusableSpeechError; exits where Kokoro lacks its styles."""
         random = AtSpeedOne(text)
-        if voice == "heart":
+        if voice.startswith("heart"):
             if self._hibari is None:
                 hibari_model(self._cache)
-                self._hibari = Hibari(self._cache, plain_share=1.0)
+                self._hibari = Hibari(self._cache)
+            self._hibari.plain_share = float(voice == "heart")
+            if voice != "heart":
+                random = Resampled(text, float(voice.removeprefix("heart_x")))
             speech = self._hibari.speak(text, random)
         else:
             if self._kokoro is None:
@@ -71,7 +86,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--voices", nargs="+", default=[], help="heart is hibari's, others are Kokoro's")
+    parser.add_argument(
+        "--voices", nargs="+", default=[], help="heart and heart_x0.8 are hibari's, others Kokoro's"
+    )
     parser.add_argument("--rows", type=Path, help="JSONL of voices and texts, instead of --voices")
     parser.add_argument("--sentences", type=Path, default=SENTENCES, help="one a line")
     parser.add_argument("--count", type=int, help="only the first COUNT sentences")
