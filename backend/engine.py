@@ -443,7 +443,10 @@ class OmniSpeechEngine:
             chunk_schedule_frames=config.chunk_schedule_frames or (self._max_frames,),
             max_first_chunk_frames=config.max_first_chunk_frames,
             untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
-            defaults={"temperature": talker.temperature, "top_k": talker.top_k},
+            defaults={
+                "temperature": talker.temperature,
+                "top_k": talker.top_k if talker.top_k > 0 else prompt.MAX_TOP_K,
+            },
             graph_unavailable=self._graph_unavailable,
         )
 

@@ -81,8 +81,7 @@ def _ends(sentence: str) -> bool:
 
 def _fitting(sentence: str) -> Iterator[str]:
     """The sentence in parts of at most PIECE_WEIGHT."""
-    while _weight(sentence) > PIECE_WEIGHT:
-        most = _longest_prefix(sentence)
+    while (most := _longest_prefix(sentence)) < len(sentence):
         ends = [end.end() for end in _CLAUSE_ENDS.finditer(sentence, 0, most)]
         words = [end.end() for end in re.finditer(r"\s", sentence[:most])]
         # A clause of a few letters is no better a place than any word's end.

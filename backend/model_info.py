@@ -94,13 +94,30 @@ def _model_info(
         kv_bytes_per_token=_BYTES_PER_BF16 * kv_values_per_token,
         language_ids=dict(talker["codec_language_id"]),
         speaker_dialects=dict(talker.get("spk_is_dialect", {})),
-        talker_sampling={key: sampling.get(key, value) for key, value in _TALKER_SAMPLING.items()},
-        predictor_sampling={
-            # "subtalker_dosample" is how the published files spell it.
-            key: sampling.get(f"subtalker_{key.replace('_sample', 'sample')}", value)
-            for key, value in _PREDICTOR_SAMPLING.items()
-        },
+        talker_sampling=_talker_sampling(sampling),
+        predictor_sampling=_predictor_sampling(sampling),
     )
+
+
+def _talker_sampling(file: dict[str, Any]) -> dict[str, Any]:
+    wanted = {key: _given(file, key, value) for key, value in _TALKER_SAMPLING.items()}
+    return wanted | ({"temperature": 0.0} if file.get("do_sample") is False else {})
+
+
+def _predictor_sampling(file: dict[str, Any]) -> dict[str, Any]:
+    # "subtalker_dosample" is how the published files spell it.
+    names = {key: f"subtalker_{key.replace('_sample', 'sample')}" for key in _PREDICTOR_SAMPLING}
+    return {key: _given(file, names[key], value) for key, value in _PREDICTOR_SAMPLING.items()}
+
+
+def _given(file: dict[str, Any], name: str, default: float) -> float:
+    """The number `file` has under `name`; null is as good as nothing there."""
+    value = file.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int | float):
+        raise CheckpointError(f"{_SAMPLING_FILE} must have a number for {name}, not {value!r}.")
+    return value
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:

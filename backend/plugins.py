@@ -33,8 +33,8 @@ def cpu_platform_plugin() -> str | None:
     return "backend.cpu_platform.CpuOmniPlatform" if current_platform.is_cpu() else None
 
 
-def register_talker() -> None:
-    """Entry point: our talker under upstream's architecture name, in whichever process loads plugins.
+def register_models() -> None:
+    """Entry point: our talker and decoder under upstream's architecture names, wherever plugins are loaded.
 
     In the registry of vLLM-Omni's own model configurations: upstream fills vLLM's global one anew
     each time it makes a stage's arguments, after it has loaded plugins.
@@ -42,3 +42,4 @@ def register_talker() -> None:
     from vllm_omni.model_executor.models import OmniModelRegistry
 
     OmniModelRegistry.register_model("Qwen3TTSTalkerForConditionalGeneration", "backend.talker:Talker")
+    OmniModelRegistry.register_model("Qwen3TTSCode2Wav", "backend.decoder:Decoder")

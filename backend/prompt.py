@@ -26,6 +26,8 @@ MAX_UNCUT_TEXT_CHARS = 2000
 MAX_INSTRUCTION_CHARS = 500
 MAX_TRANSCRIPT_CHARS = 1000
 MAX_SEED = 2**31 - 1
+# All codes of a group.
+MAX_TOP_K = 2048
 # The talker's codec_pad. vLLM counts prompt tokens as spoken for the repetition penalty, so the
 # placeholder must be a token the talker can never sample; upstream's own 1 is a real code.
 PLACEHOLDER_TOKEN = 2148
@@ -55,7 +57,9 @@ def pieces(request: SpeechRequest) -> list[str]:
     # A voice that is designed comes out anew, and another, each time.
     if request.task is Task.VOICE_DESIGN:
         return [request.text]
-    return long_text.pieces(request.text, request.language)
+    # Cleaned first: that is what the limit counts, and a raw text may be many times as long.
+    paragraphs = map(clean_text, re.split(r"\n\s*\n", request.text))
+    return long_text.pieces("\n\n".join(filter(None, paragraphs)), request.language)
 
 
 def check_request(
@@ -81,9 +85,9 @@ def check_request(
         raise InvalidRequest("The loaded checkpoint clones no voices; leave the clip out.", "reference")
     _TASK_CHECKS[request.task](request, model)
     _check_range(request.temperature, 0.0, 2.0, "temperature")
-    _check_range(request.top_k, 1, 2048, "top_k")
+    _check_range(request.top_k, 1, MAX_TOP_K, "top_k")
     _check_range(request.predictor_temperature, 0.0, 2.0, "predictor_temperature")
-    _check_range(request.predictor_top_k, 1, 2048, "predictor_top_k")
+    _check_range(request.predictor_top_k, 1, MAX_TOP_K, "predictor_top_k")
     _check_range(request.max_frames, MIN_FRAMES, max_frames, "max_frames")
     if request.first_chunk_frames is not None and not max_first_chunk_frames:
         raise InvalidRequest(

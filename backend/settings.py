@@ -133,9 +133,10 @@ class Settings(BaseSettings):
 
     @property
     def open_to_others(self) -> bool:
-        """Whether more than this machine can reach the app."""
+        """Whether more than this machine can reach the app, as far as the settings tell."""
         address = self.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
-        return self.share or address not in ("127.0.0.1", "localhost", "::1")
+        # A root path is for a reverse proxy, which others reach.
+        return self.share or self.root_path is not None or address not in ("127.0.0.1", "localhost", "::1")
 
     @property
     def logins(self) -> list[tuple[str, str]] | None:

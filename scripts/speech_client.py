@@ -11,6 +11,7 @@ Streams wherever the format allows it (pcm, wav); TTFA and RTF go to stderr.
 
 import argparse
 import base64
+import http.client
 import json
 import os
 import shutil
@@ -51,7 +52,8 @@ def main() -> int:
             _receive(answer, options, began)
     except urllib.error.HTTPError as error:
         return _fail(_reason(error))
-    except (OSError, ValueError) as error:
+    # HTTPException: a stream that breaks off, which is how a run that fails ends.
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return _fail(str(error))
     return 0
 

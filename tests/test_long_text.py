@@ -112,3 +112,11 @@ def test_odd_characters_do_no_harm() -> None:
 def test_a_designed_voice_is_not_cut() -> None:
     request = SpeechRequest(FILLER * 20, Task.VOICE_DESIGN, instruction="Calm.")
     assert spoken_pieces(request) == [FILLER * 20]
+
+
+def test_a_text_of_control_characters_costs_no_more_than_what_is_left_of_it() -> None:
+    request = SpeechRequest("a" + "\x00" * 499_998 + "b", Task.VOICE_CLONE)
+    assert spoken_pieces(request) == ["a b"]
+    paragraphs = SpeechRequest(FILLER * 4 + "\n \n" + "\x07" * 10 + FILLER * 4, Task.VOICE_CLONE)
+    assert len(spoken_pieces(paragraphs)) > 1
+    assert not any("\x07" in piece for piece in spoken_pieces(paragraphs))

@@ -130,3 +130,27 @@ def test_a_config_of_another_shape_is_refused(content: str, configs: Path) -> No
 def test_another_family_s_checkpoint_is_refused(file: str, values: dict[str, Any], configs: Path) -> None:
     change(configs / file, **values)
     refusal(configs)
+
+
+def test_sampling_is_the_published_one_where_the_checkpoint_does_not_say(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_checkpoint("base"), folder)
+    file = folder / "generation_config.json"
+    file.unlink()
+    plain = read_model_info(folder)
+    assert plain.talker_sampling == {
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 1.0,
+        "repetition_penalty": 1.05,
+    }
+    assert plain.predictor_sampling == {"do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 1.0}
+    file.write_text('{"temperature": null, "do_sample": false, "top_k": 0, "subtalker_dosample": false}')
+    greedy = read_model_info(folder)
+    assert greedy.talker_sampling == plain.talker_sampling | {"temperature": 0.0, "top_k": 0}
+    assert greedy.predictor_sampling == plain.predictor_sampling | {"do_sample": False}
+    file.write_text('{"temperature": "warm"}')
+    with pytest.raises(CheckpointError, match=r"must have a number for temperature, not 'warm'\."):
+        read_model_info(folder)

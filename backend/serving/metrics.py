@@ -92,15 +92,28 @@ class CountAnswers:
             await self._app(scope, receive, send)
             return
 
+        started = False
+
+        def count(status: int) -> None:
+            nonlocal started
+            started = True
+            route = scope.get("route")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            path = f"/v1{route.path}" if isinstance(route, APIRoute) else "other"
+            self._metrics.answered(method, path, status)
+
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                route = scope.get("route")
-                method = scope["method"] if scope["method"] in _METHODS else "other"
-                path = f"/v1{route.path}" if isinstance(route, APIRoute) else "other"
-                self._metrics.answered(method, path, message["status"])
+                count(message["status"])
             await send(message)
 
-        await self._app(scope, receive, counted)
+        try:
+            await self._app(scope, receive, counted)
+        except Exception:
+            # Answered with 500 further out, where nothing counts.
+            if not started:
+                count(500)
+            raise
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

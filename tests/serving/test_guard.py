@@ -60,7 +60,7 @@ def test_pages_of_other_sites_are_refused(headers: dict[str, str], status: int, 
     assert "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.parametrize("settings", [{"share": True}, {"host": "0.0.0.0"}])
+@pytest.mark.parametrize("settings", [{"share": True}, {"host": "0.0.0.0"}, {"root_path": "/tts"}])
 def test_voices_are_saved_on_an_open_server_only_with_a_key(settings: dict[str, object], api: Api) -> None:
     form = {"name": "mine", "consent": "My own."}
     files = {"audio_sample": VOICES[0].audio_path.read_bytes()}
