@@ -119,7 +119,7 @@ def test_a_file_of_sentences_becomes_wavs_and_a_report(
     engine.max_waiting = 10
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("One.\n\n# not this\nTwo.\n  Three.  \n")
-    assert offline(sentences, "--out", tmp_path / "out", "--at-once", 2, "--seed", 9, "--voice", "heart") == 0
+    assert offline(sentences, "--out", tmp_path / "out", "--at-once", 2, "--seed", 9, "--voice", "clara") == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [row["text"] for row in report["texts"]] == ["One.", "Two.", "Three."]
     assert (report["spoken"], report["failed"]) == (3, 0)
