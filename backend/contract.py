@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 Pcm = NDArray[np.int16]
 
+# What a person is told of an error that nobody foresaw.
+UNEXPECTED_ERROR = "Something went wrong on the server; its log has the details."
+NO_GRAPH_ON_CPU = "there is no CUDA graph on the CPU"
+
 
 class Task(StrEnum):
     """The tasks of the Qwen3-TTS family, by vLLM-Omni's names."""

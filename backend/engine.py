@@ -23,6 +23,7 @@ import numpy as np
 from backend import prompt, warm_up
 from backend.admission import Admission, Ticket
 from backend.contract import (
+    NO_GRAPH_ON_CPU,
     Capabilities,
     EngineStatus,
     EngineUnavailable,
@@ -69,7 +70,6 @@ ABORT_TIMEOUT_S = 2.5
 STAGE_END_TIMEOUT_S = 5.5
 # The same for one that is still loading, and may not listen.
 LOADING_STAGE_END_TIMEOUT_S = 1.5
-NO_GRAPH_ON_CPU = "there is no CUDA graph on the CPU"
 # By then the talker has heard of the abort and writes no more.
 LEFTOVERS_AFTER_S = 1.0
 # How far one run moves the running estimate of RTF.

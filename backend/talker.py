@@ -95,11 +95,9 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
             top_k=50 if top_k is None else top_k,
             top_p=1.0 if top_p is None else top_p,
         )
-        requests = [PredictorRequest.read(info, defaults) for info in req_infos or [{}] * batch]
-        rows = [
-            request.controls(_next_frame(info))
-            for request, info in zip(requests, req_infos or [{} for _ in range(batch)], strict=True)
-        ]
+        infos = req_infos or [{} for _ in range(batch)]
+        requests = [PredictorRequest.read(info, defaults) for info in infos]
+        rows = [request.controls(_next_frame(info)) for request, info in zip(requests, infos, strict=True)]
         given = (
             input_ids.reshape(batch).long(),
             input_embeds.reshape(batch, -1),

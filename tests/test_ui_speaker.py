@@ -10,9 +10,10 @@ import pytest
 
 from backend.contract import Phase
 from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, fake_clip_loader
+from ui.heartbeat import HEARTBEAT_S
 from ui.request import Fields
 from ui.run_view import RunState, RunView, rtf_text
-from ui.speaker import HEARTBEAT_S, Speaker
+from ui.speaker import Speaker
 
 
 def fast(**settings: Any) -> FakeSpeechEngine:

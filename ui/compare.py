@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 import pandas as pd
 
-from backend.contract import Mode, SpeechEngine, SpeechError
+from backend.contract import UNEXPECTED_ERROR, Mode, SpeechEngine, SpeechError
 from backend.voices import PresetVoice
 from ui.compare_export import about, as_csv, as_json
 from ui.compare_runs import MAX_REPEATS, Comparison, compare, table
@@ -108,7 +108,7 @@ class CompareTab:
             yield self._ended(str(error))
         except Exception:
             logger.exception("comparison failed")
-            yield self._ended("Something went wrong on the server; its log has the details.")
+            yield self._ended(UNEXPECTED_ERROR)
 
     def _request(self, given: dict[str, Any], task: str | None) -> Any:
         capabilities = self._engine.capabilities

@@ -17,9 +17,8 @@ from backend.contract import (
     SpeechEngine,
     SpeechRequest,
 )
-from ui.heartbeat import chunks_or_heartbeats
+from ui.heartbeat import HEARTBEAT_S, chunks_or_heartbeats
 
-HEARTBEAT_S = 0.4
 MAX_REPEATS = 20
 # Where nobody gave a seed: the same for every run, or they would not say the same.
 SEED = 1

@@ -6,6 +6,8 @@ from typing import Any
 
 from backend.contract import AudioChunk, SpeechRun
 
+HEARTBEAT_S = 0.4
+
 
 async def chunks_or_heartbeats(
     run: SpeechRun, stopped: asyncio.Event, every_s: float

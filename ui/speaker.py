@@ -13,6 +13,7 @@ import gradio as gr
 import numpy as np
 
 from backend.contract import (
+    UNEXPECTED_ERROR,
     AudioChunk,
     Capabilities,
     InvalidRequest,
@@ -24,7 +25,7 @@ from backend.contract import (
     Task,
 )
 from backend.voices import PresetVoice
-from ui.heartbeat import chunks_or_heartbeats
+from ui.heartbeat import HEARTBEAT_S, chunks_or_heartbeats
 from ui.player import SpeechPlayer
 from ui.request import ClipLoader, Fields, build_request
 from ui.run_view import RunState, RunView, finished_view
@@ -32,8 +33,6 @@ from ui.start_buffer import StartBuffer
 from ui.stops import Stops
 
 logger = logging.getLogger(__name__)
-
-HEARTBEAT_S = 0.4
 
 # What one yield carries: the player's chunk, the finished clip, the panel's view.
 Update = tuple[Any, Any, Any]
@@ -69,8 +68,8 @@ class Speaker:
                 raise _error(str(error)) from error
             except Exception as error:
                 logger.exception("run %s failed", run_id)
-                yield utterance.failed(_UNEXPECTED)
-                raise _error(_UNEXPECTED) from error
+                yield utterance.failed(UNEXPECTED_ERROR)
+                raise _error(UNEXPECTED_ERROR) from error
 
     async def stop(self, run_id: str) -> None:
         self._stops.stop(run_id)
@@ -179,6 +178,3 @@ def chosen_task(name: str | None, capabilities: Capabilities) -> Task:
         able = ", ".join(capabilities.tasks)
         raise InvalidRequest(f"The loaded model cannot do {name!r}; it can do {able}.", "task")
     return Task(name)
-
-
-_UNEXPECTED = "Something went wrong on the server; its log has the details."

@@ -11,7 +11,7 @@ from backend.code_predictor.buffers import FrameBuffers
 class Controls:
     """How to draw one frame's codes. Equal controls and inputs give equal codes, in any batch."""
 
-    # From 0 to MAX_SEED.
+    # From 0 to 2**53 - 1: it travels as float64, which is exact up to there.
     seed: int = 0
     frame: int = 0
     # 0 is greedy.
@@ -21,10 +21,6 @@ class Controls:
     top_p: float = 1.0
     # Asked for; see `CodePredictor.predict` for when it is not granted.
     graph: bool = True
-
-
-# Seeds travel as float64, which holds whole numbers up to here exactly.
-MAX_SEED = 2**53 - 1
 
 
 def write_controls(rows: list[Controls], buffers: FrameBuffers) -> None:

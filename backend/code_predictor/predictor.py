@@ -13,6 +13,7 @@ from backend.code_predictor.controls import Controls, write_controls
 from backend.code_predictor.frame import Stages, predict_frame
 from backend.code_predictor.graph import CodePredictorGraph
 from backend.code_predictor.weights import PredictorWeights
+from backend.contract import NO_GRAPH_ON_CPU
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class CodePredictor:
         if weights.device.type == "cuda":
             self._set_up_cuda(tuple(size for size in BUCKETS if size < 2 * max_batch))
         else:
-            self.graph_unavailable = "there is no CUDA graph on the CPU"
+            self.graph_unavailable = NO_GRAPH_ON_CPU
             self._set_up_cpu()
 
     @torch.inference_mode()

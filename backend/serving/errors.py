@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from backend.contract import EngineUnavailable, InvalidRequest, QueueFull, SpeechError
+from backend.contract import UNEXPECTED_ERROR, EngineUnavailable, InvalidRequest, QueueFull, SpeechError
 from backend.serving.schema import Error, ErrorBody
 
 NOT_READY_RETRY_S = 5
@@ -88,7 +88,7 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(error.status_code, str(error.detail), headers=error.headers)
 
     async def on_anything_else(request: Request, error: Exception) -> JSONResponse:
-        return error_response(500, "Something went wrong on the server; its log has the details.")
+        return error_response(500, UNEXPECTED_ERROR)
 
     app.add_exception_handler(SpeechError, on_speech_error)  # type: ignore[arg-type]
     app.add_exception_handler(ApiError, on_api_error)  # type: ignore[arg-type]

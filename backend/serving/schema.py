@@ -184,10 +184,3 @@ class VoiceSaved(BaseModel):
 class VoiceDeleted(BaseModel):
     success: Literal[True] = True
     message: str
-
-
-class Health(BaseModel):
-    phase: str = Field(description="loading, warming, ready, failed or closed.")
-    detail: str
-    running: int
-    queued: int

@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 import time
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from backend.checkpoint.text import read_tokenizer
 from scripts.train import talker_rows as tr
 from scripts.train.talker_checkpoint import load_talker
 from scripts.train.talker_model import TalkerModel
+from scripts.train.wav_file import read_wav, write_wav
 
 SAMPLE_RATE_HZ = 24_000
 MIN_FRAMES = 2
@@ -170,11 +170,7 @@ def draw(logits: Tensor, temperature: float, top_k: int, generator: torch.Genera
 
 def read_clip(path: Path) -> Tensor:
     """Mono audio [samples] of a 24 kHz wav of 16 bits. Raises ValueError for another kind."""
-    with wave.open(str(path)) as file:
-        if file.getframerate() != SAMPLE_RATE_HZ or file.getnchannels() != 1 or file.getsampwidth() != 2:
-            raise ValueError(f"{path} is not mono, 16 bit, 24 kHz")
-        data = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    return torch.from_numpy(data.astype(np.float32) / 32768)
+    return torch.from_numpy(read_wav(path, SAMPLE_RATE_HZ))
 
 
 def corpus_clip(folder: Path, voice: str, seconds: float = 4.0) -> Tensor:
@@ -193,14 +189,6 @@ def corpus_clip(folder: Path, voice: str, seconds: float = 4.0) -> Tensor:
     _, path, row = best
     pcm = np.fromfile(path, "<i2", count=row["n"], offset=2 * row["start"])
     return torch.from_numpy(pcm.astype(np.float32) / 32768)
-
-
-def write_wav(path: Path, audio: np.ndarray) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes((np.clip(audio, -1, 1) * 32767).round().astype("<i2").tobytes())
 
 
 def main() -> int:
@@ -278,7 +266,7 @@ def _decode(path: Path, spoken: list[np.ndarray], out: Path, device: str) -> Non
     for i, codes in enumerate(spoken):
         if len(codes):
             batch = torch.from_numpy(codes.astype(np.int64)).t()[None].to(device)
-            write_wav(out / f"{i:04d}.wav", codec.decode(batch)[0, 0].float().cpu().numpy())
+            write_wav(out / f"{i:04d}.wav", codec.decode(batch)[0, 0].float().cpu().numpy(), SAMPLE_RATE_HZ)
 
 
 if __name__ == "__main__":
