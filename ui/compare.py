@@ -20,11 +20,11 @@ from ui.compare_runs import MAX_REPEATS, Comparison, compare, table
 from ui.request import ClipLoader, Fields, build_request
 from ui.speaker import chosen_task
 from ui.stops import Stops
+from ui.theme import QUIET
 
 logger = logging.getLogger(__name__)
 
 COLUMNS = ["", str(Mode.GRAPH), str(Mode.EAGER), "Speed-up"]
-_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 class CompareTab:
@@ -88,7 +88,7 @@ class CompareTab:
             trigger_mode="once",
             show_progress="hidden",
         )
-        self.stop.click(self._stops.stop, self._run_id, None, js=_STOP_JS, **_QUIET)
+        self.stop.click(self._stops.stop, self._run_id, None, js=_STOP_JS, **QUIET)
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -25,15 +25,13 @@ from ui.request import ClipLoader, Fields
 from ui.run_panel import RunPanel
 from ui.speaker import Speaker, Update
 from ui.text_meter import TextMeter
+from ui.theme import QUIET
 
 EXAMPLES = (
     "The kettle has just boiled, and there is fresh bread on the table.",
     "Could you read that back to me once more, a little slower this time?",
     "At nine o'clock the rain stopped, the clouds opened, and the whole harbour turned to silver.",
 )
-
-# Private handlers: quick, unqueued, and no spinner over what they update.
-_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 POLL_WHILE_STARTING_S = 1.0
 POLL_S = 3.0
@@ -182,8 +180,8 @@ def build_page(
         def refresh(shown: dict[str, str] | None) -> dict[Any, Any]:
             return page.refresh(fields, shown)
 
-        demo.load(lambda: refresh(None), None, everything, **_QUIET)
-        fields["poll"].tick(refresh, fields["chip"], everything, **_QUIET)
+        demo.load(lambda: refresh(None), None, everything, **QUIET)
+        fields["poll"].tick(refresh, fields["chip"], everything, **QUIET)
     return demo
 
 
@@ -209,13 +207,13 @@ def _wire_run(
         show_progress="hidden",
     )
     busy = "() => [{interactive: false, __type__: 'update'}, {interactive: true, __type__: 'update'}]"
-    player.began(None, None, [speak, stop], js=busy, **_QUIET)
-    run.success(page.speak_button, None, speak, **_QUIET)
-    run.failure(page.speak_button, None, speak, js=f"() => {{ {player.fail_js}; return []; }}", **_QUIET)
+    player.began(None, None, [speak, stop], js=busy, **QUIET)
+    run.success(page.speak_button, None, speak, **QUIET)
+    run.failure(page.speak_button, None, speak, js=f"() => {{ {player.fail_js}; return []; }}", **QUIET)
     # Fast engines are done long before the audio has been played, so Stop outlives the run.
-    player.silent(None, None, stop, js="() => ({interactive: false, __type__: 'update'})", **_QUIET)
-    stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **_QUIET)
-    panel.reuse_seed(_event_seed, None, fields["seed"], **_QUIET)
+    player.silent(None, None, stop, js="() => ({interactive: false, __type__: 'update'})", **QUIET)
+    stop.click(page.speaker.stop, run_id, None, js=f"() => {player.stop_js}", **QUIET)
+    panel.reuse_seed(_event_seed, None, fields["seed"], **QUIET)
 
 
 def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
@@ -236,16 +234,16 @@ def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
         fields[n] for n in ("preset_voice", "preset_audio", "voice_note", "own_voice", "x_vector_only")
     ]
     fields["task"].input(
-        task_chosen, fields["task"], [fields["voice"], fields["instruction"], *by_voice], **_QUIET
+        task_chosen, fields["task"], [fields["voice"], fields["instruction"], *by_voice], **QUIET
     )
-    fields["voice"].input(voice_chosen, [fields["voice"], fields["task"]], by_voice, **_QUIET)
-    fields["own_clip"].change(page.check_clip, fields["own_clip"], fields["clip_note"], **_QUIET)
+    fields["voice"].input(voice_chosen, [fields["voice"], fields["task"]], by_voice, **QUIET)
+    fields["own_clip"].change(page.check_clip, fields["own_clip"], fields["clip_note"], **QUIET)
     # In-context cloning is what a transcript is for, so giving one asks for it.
     fields["transcript"].input(
-        None, fields["transcript"], fields["x_vector_only"], js="(words) => !words.trim()", **_QUIET
+        None, fields["transcript"], fields["x_vector_only"], js="(words) => !words.trim()", **QUIET
     )
-    fields["listen"].click(None, None, None, js=_LISTEN_JS, **_QUIET)
-    fields["text"].change(None, fields["text"], fields["meter"], js="(text) => text", **_QUIET)
+    fields["listen"].click(None, None, None, js=_LISTEN_JS, **QUIET)
+    fields["text"].change(None, fields["text"], fields["meter"], js="(text) => text", **QUIET)
 
 
 def _text_fields() -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""How the page looks, and what Gradio's launch() needs besides."""
+"""How the page looks and behaves, and what Gradio's launch() needs besides."""
 
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+
+# Private handlers: quick, unqueued, and no spinner over what they update.
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 # System fonts: nothing is fetched from another site.
 _THEME = gr.themes.Default(
