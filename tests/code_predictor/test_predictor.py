@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from backend.code_predictor import CodePredictor, Controls, PredictorShape, plain
 from backend.code_predictor.buffers import FrameBuffers
-from backend.code_predictor.controls import write_controls
+from backend.code_predictor.controls import LEAST_TEMPERATURE, write_controls
 from backend.code_predictor.frame import predict_frame
 from backend.code_predictor.weights import load_predictor
 from tests.code_predictor.forcing import forced_logits
@@ -83,6 +83,31 @@ def test_greedy_codes_are_the_reference_s(shape: PredictorShape) -> None:
     for row in range(4):
         expected = greedy_codes(tensors, shape, hidden[row], embed[row])
         assert result.codes[row].tolist() == [int(code0[row]), *expected]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-39, 9e-6, -0.0, float("nan")])
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+def test_a_temperature_too_small_to_divide_by_is_greedy(temperature: float, top_p: float) -> None:
+    weights = random_weights(SMALL, 6)
+    predictor = CodePredictor(weights)
+    frame = random_frame(weights, 3)
+    greedy = predictor.predict(*frame, sampled(3, temperature=0.0))
+    tiny = predictor.predict(*frame, sampled(3, temperature=temperature, top_p=top_p))
+    assert torch.equal(tiny.codes, greedy.codes)
+    buffers = FrameBuffers(weights, 3)
+    write_controls(sampled(3, temperature=temperature), buffers)
+    buffers.unpack()
+    assert buffers.inverse_temperature.tolist() == [1.0] * 3
+
+
+def test_the_least_temperature_that_is_not_greedy_gives_finite_numbers() -> None:
+    weights = random_weights(SMALL, 6)
+    buffers = FrameBuffers(weights, 1)
+    write_controls(sampled(1, temperature=LEAST_TEMPERATURE), buffers)
+    buffers.unpack()
+    assert buffers.noise.tolist() == [1.0]
+    # Logits stay far below a million.
+    assert (1e6 * buffers.inverse_temperature).isfinite().all()
 
 
 @BOTH
