@@ -1,6 +1,7 @@
 """The frame as one CUDA graph a batch size: static buffers, warm-up, capture, replay."""
 
 import logging
+from typing import Any
 
 import torch
 
@@ -38,26 +39,33 @@ class CodePredictorGraph:
         # Tables that are computed on first use must exist before: a graph would record their making.
         _ = self._weights.prepared
         pool = torch.cuda.graph_pool_handle()
-        # Largest first: the smaller ones fit into the pool's memory then.
-        for batch in reversed(self.buffers):
-            buffers = self.buffers[batch]
-            self._make_realistic(buffers)
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side), torch.inference_mode():
-                for _ in range(WARM_UP_PASSES):
-                    predict_frame(self._stages, self._weights, buffers)
-            torch.cuda.current_stream().wait_stream(side)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            # Other threads of a serving process may allocate meanwhile; only this one must not.
-            with (
-                torch.inference_mode(),
-                torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"),
-            ):
-                predict_frame(self._stages, self._weights, buffers)
-            self._graphs[batch] = graph
+        before = torch.cuda.current_stream()
+        try:
+            # Largest first: the smaller ones fit into the pool's memory then.
+            for batch in reversed(self.buffers):
+                self._graphs[batch] = self._recorded(self.buffers[batch], pool)
+        finally:
+            # torch.cuda.graph goes back to it only where the recording ends well.
+            torch.cuda.set_stream(before)
         logger.info("Code predictor recorded as CUDA graphs for batches of %s.", list(self.buffers))
+
+    def _recorded(self, buffers: FrameBuffers, pool: Any) -> torch.cuda.CUDAGraph:
+        self._make_realistic(buffers)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.inference_mode():
+            for _ in range(WARM_UP_PASSES):
+                predict_frame(self._stages, self._weights, buffers)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of a serving process may allocate meanwhile; only this one must not.
+        with (
+            torch.inference_mode(),
+            torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"),
+        ):
+            predict_frame(self._stages, self._weights, buffers)
+        return graph
 
     def bucket(self, batch: int) -> int | None:
         """The smallest recorded batch size that holds `batch` rows."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backend.code_predictor import plain
 from backend.code_predictor.buffers import FrameBuffers
-from backend.code_predictor.controls import Controls, write_controls
+from backend.code_predictor.controls import Controls, pinned, write_controls
 from backend.code_predictor.frame import Stages, predict_frame
 from backend.code_predictor.graph import CodePredictorGraph
 from backend.code_predictor.weights import PredictorWeights
@@ -49,7 +49,7 @@ class CodePredictor:
         # Why no frame can use a graph, if so.
         self.graph_unavailable: str | None = None
         if weights.device.type == "cuda":
-            self._set_up_cuda(tuple(size for size in BUCKETS if size < 2 * max_batch))
+            self._set_up_cuda(buckets_for(max_batch))
         else:
             self.graph_unavailable = NO_GRAPH_ON_CPU
             self._set_up_cpu()
@@ -62,9 +62,10 @@ class CodePredictor:
 
         code0 [batch]; code0_embed, hidden (the talker's last) and text_step [batch, talker_hidden].
         """
-        reasons = tuple(self._why_eager(row, len(rows)) for row in rows)
+        together = sum(row.graph and not _needs_plain(row) for row in rows)
+        reasons = tuple(self._why_eager(row, together) for row in rows)
         by_graph = [i for i, row in enumerate(rows) if row.graph and reasons[i] is None]
-        in_plain = [i for i, row in enumerate(rows) if row.top_p < 1.0 and row.temperature > 0]
+        in_plain = [i for i, row in enumerate(rows) if _needs_plain(row)]
         eager = [i for i in range(len(rows)) if i not in by_graph and i not in in_plain]
         given = (code0, code0_embed, hidden, text_step)
         parts: list[tuple[list[int], Way]] = [
@@ -82,22 +83,24 @@ class CodePredictor:
             codes = torch.empty(len(rows), self._weights.shape.groups, dtype=torch.long, device=code0.device)
             next_embeds = torch.empty_like(code0_embed)
             for picked, way in parts:
-                index = torch.tensor(picked, device=code0.device)
+                index = pinned(torch.tensor(picked, device="cpu"), code0.device)
+                index = index.to(code0.device, non_blocking=True)
                 mine = (code0[index], code0_embed[index], hidden[index], text_step[index])
                 some = way(*mine, [rows[i] for i in picked])
                 codes[index], next_embeds[index] = some[0], some[1].to(next_embeds.dtype)
         return FrameResult(codes, next_embeds, reasons)
 
-    def _why_eager(self, row: Controls, batch: int) -> str | None:
+    def _why_eager(self, row: Controls, together: int) -> str | None:
+        """Why `row` is not made by a graph; `together` rows of its batch could be."""
         if not row.graph:
             return None
         if self.graph_unavailable is not None:
             return self.graph_unavailable
-        if row.top_p < 1.0 and row.temperature > 0:
+        if _needs_plain(row):
             return "top_p is below 1"
-        if self._graph is None or self._graph.bucket(batch) is None:
-            largest = self._graph.largest if self._graph is not None else 0
-            return f"a batch of {batch} is over the largest graph, {largest}"
+        assert self._graph is not None
+        if self._graph.bucket(together) is None:
+            return f"a batch of {together} is over the largest graph, {self._graph.largest}"
         return None
 
     def _by_graph(
@@ -138,9 +141,10 @@ class CodePredictor:
 
     def _eager_buffers(self, batch: int) -> FrameBuffers:
         """As large as the graph's for the same batch: rounding must not depend on the way."""
-        size = batch
-        if self._graph is not None:
-            size = self._graph.bucket(batch) or batch
+        size = self._graph.bucket(batch) if self._graph is not None else None
+        if size is None:
+            # On a GPU they are kept for few sizes: each holds a cache of keys and values.
+            size = _power_of_two(batch) if self._weights.device.type == "cuda" else batch
         if size not in self._buffers:
             self._buffers[size] = FrameBuffers(self._weights, size)
         return self._buffers[size]
@@ -169,6 +173,20 @@ class CodePredictor:
             self._run_eager = CpuPredictor(self._weights)
         except Exception:
             logger.exception("The code predictor could not be compiled for this CPU; it runs in PyTorch.")
+
+
+def buckets_for(max_batch: int) -> tuple[int, ...]:
+    """The batch sizes to record; what is over the last runs eager."""
+    return tuple(size for size in BUCKETS if size < 2 * max_batch)
+
+
+def _needs_plain(row: Controls) -> bool:
+    return row.top_p < 1.0 and not row.greedy
+
+
+def _power_of_two(batch: int) -> int:
+    """The smallest that is not below `batch`."""
+    return 1 << (batch - 1).bit_length()
 
 
 def _fill(

@@ -115,6 +115,13 @@ def test_a_batch_over_the_largest_graph_runs_eager_and_says_so() -> None:
     assert torch.equal(alone.codes[0], result.codes[0])
 
 
+def test_batches_over_the_largest_graph_share_buffers() -> None:
+    predictor = made(SMALL)
+    for batch in range(MAX_BATCH + 1, 2 * MAX_BATCH + 1):
+        predictor.predict(*random_frame(predictor._weights, batch), sampled(batch))
+    assert list(predictor._buffers) == [2 * MAX_BATCH]
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "reason"),
     [
