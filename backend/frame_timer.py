@@ -11,10 +11,13 @@ import torch
 
 from backend.frame_stats import FrameStatsWriter
 
+# A run's name, and the number of its frame; each piece of a long text begins again at 0.
+RunFrame = tuple[str, int]
+
 
 @dataclass
 class _Frame:
-    runs: tuple[str, ...]
+    frames: tuple[RunFrame, ...]
     start: Any
     end: Any = None
 
@@ -29,9 +32,9 @@ class FrameTimer:
         self._previous: _Frame | None = None
 
     @contextmanager
-    def frame(self, runs: tuple[str, ...]) -> Iterator[None]:
-        """Around one frame's prediction for `runs`."""
-        frame = _Frame(runs, self._now())
+    def frame(self, frames: tuple[RunFrame, ...]) -> Iterator[None]:
+        """Around the prediction of one frame of each run."""
+        frame = _Frame(frames, self._now())
         yield
         frame.end = self._now()
         self._pending.append(frame)
@@ -40,9 +43,10 @@ class FrameTimer:
             self._count(self._pending.popleft())
 
     def _count(self, frame: _Frame) -> None:
-        self._stats.predictor_time(frame.runs, self._between(frame.start, frame.end))
+        self._stats.predictor_time([run for run, _ in frame.frames], self._between(frame.start, frame.end))
         if self._previous is not None:
-            both = tuple(run for run in frame.runs if run in self._previous.runs)
+            # Before a piece's first frame there was no frame, but a prompt.
+            both = [run for run, number in frame.frames if (run, number - 1) in self._previous.frames]
             self._stats.interval(both, self._between(self._previous.start, frame.start))
         self._previous = frame
 

@@ -107,7 +107,8 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
         if self._timer is None:
             result = predictor.predict(*given, rows)
         else:
-            with self._timer.frame(tuple(request.run for request in requests)):
+            frames = tuple((request.run, row.frame) for request, row in zip(requests, rows, strict=True))
+            with self._timer.frame(frames):
                 result = predictor.predict(*given, rows)
             self._note(requests, rows, result.fallbacks)
         return result.next_embeds.to(input_embeds.dtype), result.codes

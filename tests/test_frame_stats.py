@@ -58,8 +58,8 @@ def test_the_time_between_frames_counts_for_runs_that_were_in_both(
 ) -> None:
     reader, writer = pair
     timer = FrameTimer(writer, on_gpu=False)
-    for runs in (("early", "late"), ("late",)):
-        with timer.frame(runs):
+    for frames in ((("early", 0), ("late", 0)), (("late", 1),)):
+        with timer.frame(frames):
             pass
     early, late = reader.of("early"), reader.of("late")
     assert early is not None
@@ -67,3 +67,20 @@ def test_the_time_between_frames_counts_for_runs_that_were_in_both(
     assert early.talker_ms is None
     assert late.talker_ms is not None
     assert late.talker_ms >= 0
+
+
+def test_the_gap_between_pieces_of_a_long_text_is_no_frame_s_time(
+    pair: tuple[FrameStatsReader, FrameStatsWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pair
+    timer = FrameTimer(writer, on_gpu=False)
+    now_s = 0.0
+    monkeypatch.setattr("backend.frame_timer.time.perf_counter", lambda: now_s)
+    # Two frames 20 ms apart, a second until the next piece's first, and two more.
+    for now_s, number in ((0.0, 0), (0.02, 1), (1.02, 0), (1.04, 1)):  # noqa: B007
+        with timer.frame((("mine", number),)):
+            pass
+    stats = reader.of("mine")
+    assert stats is not None
+    assert stats.talker_ms == pytest.approx(20)
+    assert stats.predictor_ms == 0
