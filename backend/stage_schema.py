@@ -30,9 +30,6 @@ class ConnectorExtra(Section):
     decode_cudagraph_batch_sizes: list[int] | None = None
     decode_cudagraph_capture_sizes: list[int] | None = None
     decode_enable_tf32: bool | None = None
-    code_predictor_prefix_graphs: bool | None = None
-    code_predictor_prefix_graph_buckets: list[int] | None = None
-    code_predictor_prefix_graph_seq_lens: list[int] | None = None
     # In vLLM-Omni's own deploy files, though 0.30 reads none of the four for this model.
     codec_streaming: bool | None = None
     connector_get_sleep_s: float | None = None

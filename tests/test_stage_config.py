@@ -122,6 +122,12 @@ def test_without_async_chunks_nothing_is_streamed(tmp_path: Path) -> None:
         ("max_num_seqs: 16", "max_num_seq: 16", ("stages[0].max_num_seq ", "did you mean max_num_seqs?")),
         ("model_runner: v2", "zzz: 1", ("zzz is not a known key", "model_runner, async_chunk")),
         ("codec_chunk_frames: 25", "codec_chunk_frame: 25", ("did you mean codec_chunk_frames?",)),
+        # Of upstream's code predictor, in whose place is ours.
+        (
+            "codec_chunk_frames: 25",
+            "codec_chunk_frames: 25\n      code_predictor_prefix_graphs: true",
+            ("code_predictor_prefix_graphs is not a known key",),
+        ),
         ("temperature: 0.9", "temprature: 0.9", ("did you mean temperature?",)),
         ("do_sample: true", "do_sampl: true", ("did you mean do_sample?",)),
         ("name: SharedMemoryConnector", "nam: SharedMemoryConnector", ("did you mean name?",)),
