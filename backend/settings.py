@@ -19,6 +19,9 @@ from backend.stage_config import find_stage_config, profile_names
 ENV_PREFIX = "TTS_"
 GPU_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 EXIT_USAGE = 2
+# Of Gradio, which looks for a free one from here on.
+FIRST_PORT = 7860
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 def _listed(value: Any) -> Any:
@@ -97,7 +100,7 @@ class Settings(BaseSettings):
         None, description="Address to listen on; none is GRADIO_SERVER_NAME or 127.0.0.1, 0.0.0.0 is all."
     )
     port: int | None = Field(
-        None, ge=1, le=65535, description="Port to listen on; none is the first free one from 7860."
+        None, ge=1, le=65535, description=f"Port to listen on; none is the first free one from {FIRST_PORT}."
     )
     share: CliToggleFlag[bool] = Field(
         False, description="Also open a public link through Gradio's tunnel. (default: off)"
@@ -134,9 +137,18 @@ class Settings(BaseSettings):
     @property
     def open_to_others(self) -> bool:
         """Whether more than this machine can reach the app, as far as the settings tell."""
-        address = self.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
         # A root path is for a reverse proxy, which others reach.
-        return self.share or self.root_path is not None or address not in ("127.0.0.1", "localhost", "::1")
+        return self.share or self.root_path is not None or self._address not in _THIS_MACHINE
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches the app, as far as the settings tell: with no port, the first choice."""
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._address, self._address)
+        return f"http://{f'[{address}]' if ':' in address else address}:{self.port or FIRST_PORT}"
+
+    @property
+    def _address(self) -> str:
+        return self.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
 
     @property
     def logins(self) -> list[tuple[str, str]] | None:

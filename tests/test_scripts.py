@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -151,3 +153,64 @@ def test_without_sentences_or_with_an_unknown_voice_nothing_is_spoken(
     assert offline(one, "--out", tmp_path / "out", "--voice", "nobody") == 1
     assert "There is no voice 'nobody'" in capsys.readouterr().err
     assert engine.requests == []
+
+
+@pytest.fixture
+def python_with_a_fake_app(tmp_path: Path) -> Path:
+    """A Python whose app.py answers at the address and port that the app's settings say, after a second."""
+    app = tmp_path / "app.py"
+    app.write_text(
+        "import http.server, signal, sys, time\n"
+        "from backend.settings import load_settings\n"
+        "settings = load_settings()\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "time.sleep(1)\n"
+        "class Healthy(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200 if self.path == '/health' else 404)\n"
+        "        self.end_headers()\n"
+        "http.server.HTTPServer((settings.host, settings.port), Healthy).serve_forever()\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'test "$1" = app.py && shift && PYTHONPATH={ROOT} exec {sys.executable} {app} "$@"\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_the_server_is_told_to_be_ready_wherever_it_listens(
+    by_flag: bool, python_with_a_fake_app: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.2", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "PYTHON": str(python_with_a_fake_app), "TTS_HOST": "127.0.0.2"}
+    flags = ["--port", port]
+    if by_flag:
+        environment["TTS_HOST"] = "127.0.0.3"
+        flags += ["--host", "127.0.0.2"]
+    server = subprocess.Popen(
+        [ROOT / "scripts" / "run_server.sh", *flags], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == (
+            f"Ready: page http://127.0.0.2:{port}, API http://127.0.0.2:{port}/v1\n"
+        )
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(10)
+    assert code == 7  # the app's own
+
+
+def test_the_server_s_script_ends_with_the_app_that_cannot_start() -> None:
+    told = subprocess.run(
+        [ROOT / "scripts" / "run_server.sh", "--prot", "8000"],
+        env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "--prot is not a known flag; did you mean --port? See python app.py --help.\n"

@@ -187,3 +187,19 @@ def test_a_mistyped_flag_is_not_repeated_with_its_value(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         load_settings(["--atuh=ann:secret"])
     assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "url"),
+    [
+        ([], "http://127.0.0.1:7860"),
+        (["--host", "0.0.0.0", "--port", "8000"], "http://127.0.0.1:8000"),
+        (["--host", "::"], "http://[::1]:7860"),
+        (["--host", "tts.example"], "http://tts.example:7860"),
+    ],
+)
+def test_this_machine_reaches_the_app_at_one_address(
+    flags: list[str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    assert load_settings(flags).url == url
