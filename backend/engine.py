@@ -183,7 +183,10 @@ class OmniSpeechEngine:
                 self._enter(Phase.CLOSED, "shut down")
                 return
             logger.exception("The speech engine failed.")
-            self._enter(Phase.FAILED, f"{type(error).__name__}: {error}".splitlines()[0][:300])
+            # Only the error's kind: /health and the page show it to anybody, and its text may hold anything.
+            self._enter(
+                Phase.FAILED, f"The engine met an unexpected {type(error).__name__}; the log has the details."
+            )
         else:
             if self._phase is not Phase.FAILED:
                 self._enter(Phase.CLOSED, "shut down")
@@ -477,7 +480,8 @@ def _reason(error: Exception) -> str:
     for stage, name in ((TALKER_STAGE, "talker"), (DECODER_STAGE, "decoder")):
         if f"Stage-{stage} " in str(error):
             return f"the {name}'s process has died"
-    return str(error)
+    logger.error("vLLM-Omni's health check failed: %s", error)
+    return "its health check failed; the log says why"
 
 
 def _tokenizer(folder: Path) -> prompt.Tokenize:
