@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from pydantic import TypeAdapter
 
 from backend.contract import InvalidRequest, ReferenceClip
 
@@ -44,6 +45,10 @@ class SavedVoice:
     created_at: int
     duration_s: float
     audio_path: Path
+
+
+# A file that somebody else has written may have anything in it.
+_AS_SAVED = TypeAdapter(SavedVoice)
 
 
 class SavedVoices:
@@ -154,9 +159,8 @@ def _checked_name(name: str) -> str:
 
 def _read(path: Path) -> SavedVoice | None:
     try:
-        voice = SavedVoice(
-            **json.loads(path.read_text(encoding="utf-8")), audio_path=path.with_suffix(".flac")
-        )
+        told = json.loads(path.read_text(encoding="utf-8"))
+        voice = _AS_SAVED.validate_python({**told, "audio_path": path.with_suffix(".flac")})
     except (OSError, ValueError, TypeError) as error:
         logger.warning("%s is not a saved voice and is left alone: %s", path, error)
         return None

@@ -128,8 +128,14 @@ def test_what_is_not_a_voice_is_left_alone(tmp_path: Path, caplog: pytest.LogCap
     store.save("lost", CLIP, "Mine.").audio_path.unlink()
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.json").write_text("[1]")
+    described = json.loads(store.find("good").audio_path.with_suffix(".json").read_text())  # type: ignore[union-attr]
+    for number, changed in enumerate(
+        ({"name": 5}, {"name": None}, {"transcript": ["x"]}, {"duration_s": "x"})
+    ):
+        (tmp_path / f"edited{number}.json").write_text(json.dumps(described | changed))
+        (tmp_path / f"edited{number}.flac").write_bytes(b"")
     assert [voice.name for voice in SavedVoices(tmp_path).all()] == ["good"]
-    assert len(caplog.records) == 3
+    assert len(caplog.records) == 7
 
 
 def test_there_is_an_end_to_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
