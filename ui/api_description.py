@@ -9,7 +9,7 @@ PARAMETERS = {
     "transcript": "what the clip says; needed for x_vector_only=False.",
     "x_vector_only": "True takes only the sound of the voice, False also follows the clip's delivery.",
     "instruction": "how to speak, or which voice to design, where the checkpoint takes one.",
-    "seed": "a whole number as text; the same request with the same seed gives the same samples.",
+    "seed": "a whole number as text; on the CPU the same request with the same seed gives the same samples.",
     "temperature": "of the talker's sampling, from 0 to 2.",
     "top_k": "the talker samples from this many codes.",
     "max_length_s": "seconds of speech at most.",

@@ -1,21 +1,20 @@
 """From the API's body to a SpeechRequest: which voice is meant, and its clip."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
 from functools import lru_cache
 
-import httpx
-
 from backend.contract import Capabilities, InvalidRequest, ReferenceClip, SpeechRequest, Task
-from backend.reference_audio import MAX_FILE_BYTES, load_reference_clip
+from backend.reference_audio import load_reference_clip
+from backend.serving.remote_clips import RemoteClips, is_url
 from backend.serving.saved_voices import SavedVoice, SavedVoices
 from backend.serving.schema import SpeechBody
 from backend.voices import PresetVoice
 
 # vLLM-Omni's name of whichever voice comes first.
 DEFAULT_VOICE = "default"
-FETCH_TIMEOUT_S = 10.0
 
 StoredVoice = PresetVoice | SavedVoice
 
@@ -28,7 +27,7 @@ class VoiceChoice:
     ) -> None:
         self.presets = tuple(presets)
         self.saved = saved
-        self._media_domains = frozenset(media_domains)
+        self._remote_clips = RemoteClips(media_domains)
         # The presets are few and never change.
         self._preset_clip = lru_cache(maxsize=None)(load_reference_clip)
 
@@ -42,17 +41,22 @@ class VoiceChoice:
     def is_preset(self, name: str) -> bool:
         return self._preset(name) is not None
 
-    def request(self, body: SpeechBody, capabilities: Capabilities) -> SpeechRequest:
-        """Decodes the reference clip, so call it in a thread. Raises InvalidRequest.
+    async def request(self, body: SpeechBody, capabilities: Capabilities) -> SpeechRequest:
+        """Fetches and decodes the reference clip. Raises InvalidRequest.
 
         What only the engine can judge is left to it.
         """
+        url = body.ref_audio
+        fetched = await self._remote_clips.fetch(url) if url and is_url(url) else None
+        return await asyncio.to_thread(self._request, body, capabilities, fetched)
+
+    def _request(self, body: SpeechBody, capabilities: Capabilities, fetched: bytes | None) -> SpeechRequest:
         task = Task(body.task_type) if body.task_type else capabilities.tasks[0]
         speaker, reference, transcript, x_vector_only = None, None, "", False
         if task is Task.NAMED_SPEAKER:
             speaker = _speaker(body.voice, capabilities)
         elif task is Task.VOICE_CLONE:
-            reference, transcript = self._clip_and_transcript(body)
+            reference, transcript = self._clip_and_transcript(body, fetched)
             follow = bool(body.ref_text) if body.x_vector_only_mode is None else not body.x_vector_only_mode
             x_vector_only = not follow
         return SpeechRequest(
@@ -70,12 +74,12 @@ class VoiceChoice:
             stream=body.is_streaming(),
         )
 
-    def _clip_and_transcript(self, body: SpeechBody) -> tuple[ReferenceClip, str]:
+    def _clip_and_transcript(self, body: SpeechBody, fetched: bytes | None) -> tuple[ReferenceClip, str]:
         given = body.ref_audio
+        if fetched is not None:
+            return load_reference_clip(fetched), body.ref_text or ""
         if given and given.startswith("data:"):
             return load_reference_clip(_decoded(given)), body.ref_text or ""
-        if given and given.startswith(("http://", "https://")):
-            return load_reference_clip(self._fetched(given)), body.ref_text or ""
         if given and ":" in given:
             raise InvalidRequest("The clip must be a data URL, or the name of a saved voice.", "reference")
         voice = self._stored(given or body.voice, "reference" if given else "voice")
@@ -98,31 +102,6 @@ class VoiceChoice:
 
     def _preset(self, name: str) -> PresetVoice | None:
         return next((voice for voice in self.presets if voice.name.casefold() == name.casefold()), None)
-
-    def _fetched(self, url: str) -> bytes:
-        try:
-            host = httpx.URL(url).host.lower()
-        except httpx.InvalidURL as error:
-            raise InvalidRequest("The clip's URL is not a valid one.", "reference") from error
-        if host not in self._media_domains:
-            raise InvalidRequest(
-                "This server fetches no clips from there; send the clip itself, as a data URL.", "reference"
-            )
-        try:
-            # No redirects: they could lead to a host that is not allowed.
-            with httpx.stream("GET", url, timeout=FETCH_TIMEOUT_S, follow_redirects=False) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    raise InvalidRequest(
-                        f"The clip's host answered with status {answer.status_code}.", "reference"
-                    )
-                data = bytearray()
-                for piece in answer.iter_bytes():
-                    data += piece
-                    if len(data) > MAX_FILE_BYTES:
-                        break  # the reader of the clip refuses it
-        except httpx.HTTPError as error:
-            raise InvalidRequest("The clip could not be fetched from its URL.", "reference") from error
-        return bytes(data)
 
 
 def _decoded(data_url: str) -> bytes:

@@ -88,7 +88,13 @@ def api_routes(engine: SpeechEngine, presets: Sequence[PresetVoice], settings: S
     install_error_handlers(app)
     _add_models(app, engine)
     _add_speech(app, engine, voices)
-    _add_voices(app, engine, voices, saving_refused=_why_no_saving(settings))
+    _add_voices(
+        app,
+        engine,
+        voices,
+        saving_refused=_why_no_saving(settings),
+        notes_shown=settings.api_key is not None or not settings.open_to_others,
+    )
     return [health_route(engine), metrics.route(), Mount(_PREFIX, _under_root_path(app))]
 
 
@@ -143,8 +149,7 @@ def _add_speech(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice) -> None
         capabilities = _ready(engine)
         if body.model is not None:
             _check_model(body.model, capabilities)
-        asked = await asyncio.to_thread(voices.request, body, capabilities)
-        run = engine.synthesize(asked)
+        run = engine.synthesize(await voices.request(body, capabilities))
         response: StreamedSpeech | None = None
         try:
             # The status can tell of a failure only until the first audio is sent.
@@ -171,7 +176,11 @@ def _add_speech(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice) -> None
         return Response(content, headers=headers, media_type=MEDIA_TYPES[body.response_format])
 
 
-def _add_voices(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice, saving_refused: str) -> None:
+def _add_voices(
+    app: FastAPI, engine: SpeechEngine, voices: VoiceChoice, saving_refused: str, notes_shown: bool
+) -> None:
+    """`notes_shown` tells whether callers may read what saved voices' owners have told."""
+
     def check_saving() -> None:
         if saving_refused:
             raise ApiError(403, saving_refused)
@@ -181,7 +190,8 @@ def _add_voices(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice, saving_
         """The voices that speech can be asked for, and what is known of the saved ones."""
         saved = await asyncio.to_thread(voices.saved.all)
         return VoiceList(
-            voices=voices.names(engine.capabilities), uploaded_voices=[_info(voice) for voice in saved]
+            voices=voices.names(engine.capabilities),
+            uploaded_voices=[_info(voice, notes_shown) for voice in saved],
         )
 
     @app.post("/audio/voices", responses=_errors(400, *_GUARDED, 409))
@@ -206,7 +216,7 @@ def _add_voices(app: FastAPI, engine: SpeechEngine, voices: VoiceChoice, saving_
             return voices.saved.save(name, clip, consent, ref_text, speaker_description)
 
         try:
-            return VoiceSaved(voice=_info(await asyncio.to_thread(save)))
+            return VoiceSaved(voice=_info(await asyncio.to_thread(save), notes_shown=True))
         except VoiceExists:
             raise ApiError(
                 409, f"There is a voice named {name!r} already; delete it first.", "name"
@@ -239,13 +249,13 @@ def _check_model(name: str, capabilities: Capabilities) -> None:
         raise ApiError(404, f"There is no model {name!r}; {known} is loaded.", "model", "model_not_found")
 
 
-def _info(voice: SavedVoice) -> SavedVoiceInfo:
+def _info(voice: SavedVoice, notes_shown: bool) -> SavedVoiceInfo:
     return SavedVoiceInfo(
         name=voice.name,
-        consent=voice.consent,
+        consent=voice.consent if notes_shown else None,
         created_at=voice.created_at,
         duration_s=voice.duration_s,
-        ref_text=voice.transcript or None,
+        ref_text=(voice.transcript or None) if notes_shown else None,
         speaker_description=voice.description or None,
     )
 

@@ -164,7 +164,11 @@ class SavedVoiceInfo(BaseModel):
     """A voice saved through this API, as vLLM-Omni describes one."""
 
     name: str
-    consent: str = Field(description="Whose voice it is and what they agreed to, as told when it was saved.")
+    consent: str | None = Field(
+        default=None,
+        description="Whose voice it is and what they agreed to, as told when it was saved. This and ref_text "
+        "are left out where others can reach the server and it asks for no key.",
+    )
     created_at: int = Field(description="Unix seconds.")
     duration_s: float
     ref_text: str | None = None

@@ -70,3 +70,21 @@ def test_voices_are_saved_on_an_open_server_only_with_a_key(settings: dict[str, 
     client = api(**settings, api_key=KEY)
     client.headers["authorization"] = f"Bearer {KEY}"
     assert client.post("/v1/audio/voices", data=form, files=files).status_code == 200
+
+
+@pytest.mark.parametrize("settings", [{"share": True}, {"host": "0.0.0.0"}, {"root_path": "/tts"}])
+def test_an_open_server_without_a_key_tells_nobody_whose_voices_it_keeps(
+    settings: dict[str, object], api: Api
+) -> None:
+    form = {"name": "mine", "consent": "Ann Smith's own.", "ref_text": "What she says."}
+    files = {"audio_sample": VOICES[0].audio_path.read_bytes()}
+    assert api().post("/v1/audio/voices", data=form, files=files).status_code == 200
+
+    public = api(**settings).get("/v1/audio/voices")
+    assert public.json()["voices"][-1] == "mine"
+    assert "Ann Smith" not in public.text
+    assert "What she says" not in public.text
+    for client in (api(), api(**settings, api_key=KEY)):
+        client.headers["authorization"] = f"Bearer {KEY}"
+        (voice,) = client.get("/v1/audio/voices").json()["uploaded_voices"]
+        assert (voice["consent"], voice["ref_text"]) == (form["consent"], form["ref_text"])
