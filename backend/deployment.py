@@ -45,6 +45,14 @@ class Deployment:
     # Why something other than the obvious was chosen, for the log and the page; else empty.
     notice: str = ""
 
+    @property
+    def predictor_defaults(self) -> tuple[float, int]:
+        """Temperature (0 is greedy) and top-k of the code predictor for requests that name none."""
+        own = self.stage_config.talker.subtalker_sampling_params
+        asked = own.model_dump(exclude_none=True) if own is not None else {}
+        sampling = {**self.model.predictor_sampling, **asked}
+        return float(sampling["temperature"]) if sampling["do_sample"] else 0.0, int(sampling["top_k"])
+
     def write_deploy_file(self, path: Path) -> None:
         """Writes the vLLM-Omni deploy file, its gaps filled from the machine and the checkpoint."""
         talker = self.stage_config.talker

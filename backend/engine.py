@@ -430,6 +430,7 @@ class OmniSpeechEngine:
     def _describe(self, deployment: Deployment) -> Capabilities:
         model, config = deployment.model, deployment.stage_config
         talker = self._omni.default_sampling_params_list[0]
+        predictor_temperature, predictor_top_k = deployment.predictor_defaults
         return Capabilities(
             model=deployment.model_name,
             device=deployment.device,
@@ -449,6 +450,8 @@ class OmniSpeechEngine:
             defaults={
                 "temperature": talker.temperature,
                 "top_k": talker.top_k if talker.top_k > 0 else prompt.MAX_TOP_K,
+                "predictor_temperature": predictor_temperature,
+                "predictor_top_k": predictor_top_k if predictor_top_k > 0 else prompt.MAX_TOP_K,
             },
             graph_unavailable=self._graph_unavailable,
         )

@@ -48,7 +48,7 @@ CAPABILITIES = Capabilities(
     max_frames=2000,
     chunk_schedule_frames=(4, 4, 8, 16, 25),
     max_first_chunk_frames=25,
-    defaults={"temperature": 0.9, "top_k": 50},
+    defaults={"temperature": 0.9, "top_k": 50, "predictor_temperature": 0.8, "predictor_top_k": 40},
     graph_unavailable="there is no CUDA graph on the CPU",
 )
 WITH_GRAPH = replace(CAPABILITIES, device="Fake GPU", mode="CUDA graph", graph_unavailable="")

@@ -276,6 +276,10 @@ def test_a_checkpoint_is_sampled_as_it_says_and_a_stage_configuration_wins(
         "top_k": own["subtalker_top_k"],
         "top_p": own["subtalker_top_p"],
     }
+    assert tiny_deployment(BUNDLED_DIR, on_gpu=False).predictor_defaults == (
+        own["subtalker_temperature"],
+        own["subtalker_top_k"],
+    )
     mine = tmp_path / "mine.yaml"
     text = (PROFILE_DIR / "cpu.yaml").read_text()
     mine.write_text(text.replace("min_tokens: 2\n", "min_tokens: 2\n      temperature: 1.3\n", 1))

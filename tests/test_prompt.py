@@ -106,6 +106,8 @@ def test_long_text_is_refused_and_the_limit_named(model: Models) -> None:
     [
         ("temperature", 0.0, 2.0, 0.01),
         ("top_k", 1, 2048, 1),
+        ("predictor_temperature", 0.0, 2.0, 0.01),
+        ("predictor_top_k", 1, 2048, 1),
         ("max_frames", 2, 300, 1),
         ("first_chunk_frames", 1, 25, 1),
         ("seed", 0, 2**31 - 1, 1),

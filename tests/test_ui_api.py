@@ -45,12 +45,15 @@ def test_fields_are_named(client: Client) -> None:
         language="German",
         seed="9",
         temperature=0.5,
+        predictor_temperature=0.25,
+        predictor_top_k=6,
         stream=False,
         api_name="/speak",
     )
     request = ENGINE.requests[-1]
     assert (request.speaker, request.language, request.seed) == ("Ryan", "German", 9)
     assert (request.temperature, request.stream, request.top_k) == (0.5, False, None)
+    assert (request.predictor_temperature, request.predictor_top_k) == (0.25, 6)
 
 
 def test_every_chunk_is_seen_in_order(client: Client) -> None:
@@ -77,7 +80,7 @@ def test_bad_input_is_an_error_with_one_sentence(
 
 def test_a_lone_surrogate_is_an_error_and_not_a_crash(url: str) -> None:
     call = f"{url}gradio_api/call/speak"
-    rest = [None, None, True, None, None, True, *[None] * 9]
+    rest = [None, None, True, None, None, True, *[None] * 11]
     body = json.dumps({"data": ["half \ud800 a pair", *rest]})
     event = httpx.post(call, content=body, headers={"content-type": "application/json"}).json()["event_id"]
     answer = httpx.get(f"{call}/{event}", timeout=20).text

@@ -107,6 +107,7 @@ async def test_exports_hold_every_run_and_what_it_was_made_with() -> None:
     assert exported["about"]["device"] == "Fake GPU"
     assert exported["about"]["seed"] == SEED
     assert exported["about"]["temperature"] == 0.9
+    assert exported["about"]["predictor_top_k"] == 40
     assert "gradio" in exported["about"]["versions"]
     assert len(exported["runs"]) == 6
     assert [row["figure"] for row in exported["summary"]] == ["TTFA", "RTF", "Predictor", "Talker"]

@@ -25,8 +25,10 @@ def about(comparison: Comparison) -> dict[str, Any]:
         "versions": {name: found for name in _PACKAGES if (found := _version(name))},
         "text": request.text,
         "seed": request.seed,
-        "temperature": _or_default(request.temperature, capabilities.defaults.get("temperature")),
-        "top_k": _or_default(request.top_k, capabilities.defaults.get("top_k")),
+        **{
+            name: _or_default(getattr(request, name), capabilities.defaults.get(name))
+            for name in ("temperature", "top_k", "predictor_temperature", "predictor_top_k")
+        },
         "runs_of_each_mode": comparison.repeats,
     }
 

@@ -94,6 +94,8 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
         # Values rather than placeholders: Gradio's number field turns an empty value into 0.
         "temperature": gr.Number(value=capabilities.defaults.get("temperature", 0.9)),
         "top_k": gr.Number(value=capabilities.defaults.get("top_k", 50)),
+        "predictor_temperature": gr.Number(value=capabilities.defaults.get("predictor_temperature", 0.9)),
+        "predictor_top_k": gr.Number(value=capabilities.defaults.get("predictor_top_k", 50)),
         "max_length_s": gr.Number(value=longest_s, maximum=longest_s),
         "first_chunk_frames": gr.Number(
             value=capabilities.chunk_schedule_frames[0],

@@ -62,6 +62,8 @@ class Page:
         max_length_s: float | None = None,
         first_chunk_frames: float | None = None,
         mode: str | None = None,
+        predictor_temperature: float | None = None,
+        predictor_top_k: float | None = None,
         task: str | None = None,
         run_id: str | None = None,
     ) -> AsyncGenerator[Update, None]:
@@ -81,6 +83,8 @@ class Page:
             max_length_s=max_length_s,
             first_chunk_frames=_whole(first_chunk_frames),
             mode=mode,
+            predictor_temperature=predictor_temperature,
+            predictor_top_k=_whole(predictor_top_k),
         )
         async for update in self.speaker.speak(fields, task, run_id):
             yield update
@@ -318,6 +322,8 @@ def _advanced_fields() -> dict[str, Any]:
             "seed": gr.Textbox(label="Seed", placeholder="random", max_lines=1, elem_id="seed"),
             "temperature": gr.Number(label="Temperature", minimum=0, step=0.05),
             "top_k": gr.Number(label="Top-k", precision=0, minimum=1),
+            "predictor_temperature": gr.Number(label="Predictor temperature", minimum=0, step=0.05),
+            "predictor_top_k": gr.Number(label="Predictor top-k", precision=0, minimum=1),
             "max_length_s": gr.Number(label="Max length (s)", minimum=0.1),
             "first_chunk_frames": gr.Number(label="First chunk (frames)", precision=0, minimum=1),
             "mode": mode_switch(),

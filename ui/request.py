@@ -35,6 +35,8 @@ class Fields:
     max_length_s: float | None = None
     first_chunk_frames: int | None = None
     mode: str | None = None
+    predictor_temperature: float | None = None
+    predictor_top_k: int | None = None
 
 
 def build_request(
@@ -72,6 +74,8 @@ def build_request(
         first_chunk_frames=_unless(fields.first_chunk_frames, capabilities.chunk_schedule_frames[0]),
         stream=fields.stream,
         mode=_mode(fields.mode),
+        predictor_temperature=fields.predictor_temperature,
+        predictor_top_k=fields.predictor_top_k,
     )
 
 

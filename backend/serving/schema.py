@@ -12,6 +12,8 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from backend.prompt import MAX_TOP_K
+
 _UPSTREAM_FILE = Path("entrypoints", "openai", "protocol", "audio.py")
 
 
@@ -60,8 +62,8 @@ def _only_supported(schema: dict[str, Any]) -> None:
 class SpeechBody(_OpenAICreateSpeechRequest):
     """The body of POST /v1/audio/speech: OpenAI's fields, and vLLM-Omni's for Qwen3-TTS.
 
-    Beside what is upstream, `response_format` may be aac, and `stream` means raw audio unless
-    `stream_format` is sse, so that one field is enough to hear speech while it is made.
+    Beside what is upstream, sampling can be set, `response_format` may be aac, and `stream` means raw
+    audio unless `stream_format` is sse, so that one field is enough to hear speech while it is made.
     """
 
     model_config = ConfigDict(json_schema_extra=_only_supported)
@@ -96,6 +98,25 @@ class SpeechBody(_OpenAICreateSpeechRequest):
         default=None,
         description="Take only the sound of the clip's voice. False also follows the delivery of the clip, "
         "and needs its transcript. Left out: false where ref_text is given, else true.",
+    )
+
+    temperature: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=2.0,
+        description="Of the talker, which draws each frame's first code. 0 takes the most likely.",
+    )
+    top_k: int | None = Field(
+        default=None, ge=1, le=MAX_TOP_K, description="The talker draws from this many codes."
+    )
+    predictor_temperature: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=2.0,
+        description="Of the code predictor, which draws each frame's other codes. 0 takes the most likely.",
+    )
+    predictor_top_k: int | None = Field(
+        default=None, ge=1, le=MAX_TOP_K, description="The code predictor draws from this many codes."
     )
 
     @field_validator("ref_audio", mode="before")

@@ -55,7 +55,7 @@ def test_the_first_chunk_is_offered_only_where_it_can_be_chosen(
     engine.capabilities_when_ready = replace(NAMED_SPEAKERS, max_first_chunk_frames=most)
     visitor = visit(url)
     visitor.frame.get_by_text("Advanced").click()
-    expect(visitor.frame.get_by_label("Top-k")).to_be_visible()
+    expect(visitor.frame.get_by_label("Top-k", exact=True)).to_be_visible()
     expect(visitor.frame.get_by_label("First chunk (frames)")).to_be_visible(visible=shown)
     np.testing.assert_array_equal(visitor.listen(), engine.runs[-1].pcm)
 

@@ -148,13 +148,16 @@ def test_the_used_seed_can_be_used_again(engine: FakeSpeechEngine, url: str, vis
 def test_advanced_settings_reach_the_engine(engine: FakeSpeechEngine, url: str, visit: Visit) -> None:
     visitor = visit(url)
     visitor.frame.get_by_role("button", name="Advanced").click()
-    expect(visitor.frame.get_by_label("Temperature")).to_have_value("0.9")
-    visitor.frame.get_by_label("Temperature").fill("0.4")
-    visitor.frame.get_by_label("Top-k").fill("7")
+    expect(visitor.frame.get_by_label("Temperature", exact=True)).to_have_value("0.9")
+    expect(visitor.frame.get_by_label("Predictor top-k")).to_have_value("40")
+    visitor.frame.get_by_label("Temperature", exact=True).fill("0.4")
+    visitor.frame.get_by_label("Top-k", exact=True).fill("7")
+    visitor.frame.get_by_label("Predictor temperature").fill("0.3")
     visitor.frame.get_by_label("First chunk (frames)").fill("2")
     visitor.listen()
     request = engine.requests[-1]
     assert (request.temperature, request.top_k, request.first_chunk_frames) == (0.4, 7, 2)
+    assert (request.predictor_temperature, request.predictor_top_k) == (0.3, 40)
     assert visitor.figure("chunks") == "3"  # 2, 4 and the rest of 12
 
 

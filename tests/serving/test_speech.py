@@ -52,11 +52,17 @@ def test_every_field_reaches_the_engine(api: Api, engine: FakeSpeechEngine) -> N
         max_new_tokens=20,
         initial_codec_chunk_frames=2,
         stream=True,
+        temperature=0.5,
+        top_k=9,
+        predictor_temperature=0.0,
+        predictor_top_k=7,
     )
     assert answer.status_code == 200
     request = engine.requests[0]
     assert (request.language, request.seed, request.max_frames) == ("English", 5, 20)
     assert (request.first_chunk_frames, request.stream) == (2, True)
+    assert (request.temperature, request.top_k) == (0.5, 9)
+    assert (request.predictor_temperature, request.predictor_top_k) == (0.0, 7)
     michael = next(voice for voice in VOICES if voice.name == "michael")
     assert (request.transcript, request.x_vector_only) == (michael.transcript, False)
 
