@@ -13,12 +13,16 @@ seed: as a `torch.Generator`, from which nothing can be drawn inside a graph.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 from vllm.config import VllmConfig
+from vllm.multimodal.audio import AudioResampler
 from vllm_omni.model_executor.models.qwen3_tts.qwen3_tts_talker import Qwen3TTSTalkerForConditionalGeneration
 
+from backend.clip_encoder import ClipEncoder
 from backend.code_predictor import CodePredictor, Controls, PredictorShape, PredictorWeights
 from backend.frame_stats import FrameStatsWriter
 from backend.frame_timer import FrameTimer
@@ -30,6 +34,8 @@ _FRAME_KEY = "code_predictor_frame"
 
 class Talker(Qwen3TTSTalkerForConditionalGeneration):
     """vLLM-Omni's talker; weights load by the same names."""
+
+    encoder: ClipEncoder
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
@@ -47,6 +53,10 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
         # Upstream fixes embeddings to bfloat16, which few CPUs compute natively.
         self._embedding_dtype = dtype
         self._prompt_builder._embedding_dtype = dtype
+        # In the talker's precision, as in the reference package; float16 has no range for it either.
+        self.encoder = ClipEncoder.of(self.encoder, torch.float32 if dtype == torch.float16 else dtype)
+        # Upstream forbids code 0 in group 0; the reference package does not.
+        self._codec_disallowed_mask[0] = False
         # The graphs, the seeds and the noise are ours: the runners must not wrap or draw anything.
         self.talker_mtp_accepts_req_infos = self.mtp_accepts_req_infos = True
         self.talker_mtp_graph_safe = False
@@ -58,6 +68,15 @@ class Talker(Qwen3TTSTalkerForConditionalGeneration):
         loaded: set[str] = super().load_weights(weights)
         self._set_up_predictor()
         return loaded
+
+    def _encode_ref_audio_batch(
+        self, wavs: list[NDArray[np.float32]], sr: int, *, device: torch.device
+    ) -> list[Tensor]:
+        rate_hz = int(self._encoder_feature_extractor.sampling_rate)
+        if sr != rate_hz:  # not with clips of this application
+            resampler = AudioResampler(target_sr=rate_hz)
+            wavs = [resampler.resample(wav.astype(np.float32), orig_sr=sr) for wav in wavs]
+        return self.encoder.codes(wavs, self._encoder_valid_num_quantizers, self._encoder_downsample_rate)
 
     def _build_stacked_codec_embed(self) -> None:
         """Upstream's copy of all code embeddings, which only its own `talker_mtp` reads."""

@@ -1,6 +1,5 @@
 """Streamed decoding equals decoding at once, also where a layer's window is short of the decoder's reach."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.checkpoint import BUNDLED_DIR
-from backend.plugins import make_discoverable
+from tests.codec import load_decoder
 
 CODEC = BUNDLED_DIR / "speech_tokenizer"
 SAMPLES_PER_FRAME = 1920
@@ -21,17 +20,7 @@ CHUNKS_FRAMES = (4, 5, 6, 8, 10, 14, 19, 25, 25)
 def upstream_decoder() -> Any:
     """vLLM-Omni's decoder with the bundled weights, in float32."""
     pytest.importorskip("vllm_omni")
-    make_discoverable()
-    from safetensors.torch import load_file
-
-    package = "vllm_omni.model_executor.models.qwen3_tts.tokenizer_12hz"
-    configuration = importlib.import_module(f"{package}.configuration_qwen3_tts_tokenizer_v2")
-    modeling = importlib.import_module(f"{package}.modeling_qwen3_tts_tokenizer_v2")
-    config = configuration.Qwen3TTSTokenizerV2Config.from_pretrained(str(CODEC)).decoder_config
-    decoder = modeling.Qwen3TTSTokenizerV2Decoder._from_config(config).float().eval()
-    weights = load_file(CODEC / "model.safetensors")
-    decoder.load_state_dict({k[8:]: v.float() for k, v in weights.items() if k.startswith("decoder.")})
-    return decoder
+    return load_decoder(BUNDLED_DIR)
 
 
 @pytest.fixture
