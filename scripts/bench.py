@@ -24,18 +24,17 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import psutil
 from playwright.sync_api import BrowserContext, Playwright, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.browser.visitor import Visitor  # noqa: E402
+from tests.engine.processes import memory_mib  # noqa: E402
 from tests.fakes import NAMED_SPEAKERS, FakeSpeechEngine, served  # noqa: E402
 
 TEXT = "The engine speaks this sentence over and over, and every time it should begin at once."
 START_TIMEOUT_S = 900
-MIB = 1024**2
 # What the project sets out to reach on two idle cores with the bundled checkpoint.
 TARGETS = {
     "cold_start_s": 60,
@@ -105,7 +104,7 @@ def _use(url: str, app: "subprocess.Popen[bytes]", runs: int) -> dict[str, Any]:
         visitor = Visitor.arriving(context, url)
         visitor.type(TEXT)
         visitor.listen(timeout_s=60)  # the page's own first time
-        memory_mib = _memory_mib(app.pid)
+        before_mib = memory_mib(app.pid)
         for _ in range(runs):
             clicked_ms = visitor.speak()
             visitor.wait_until_done(60)
@@ -120,14 +119,14 @@ def _use(url: str, app: "subprocess.Popen[bytes]", runs: int) -> dict[str, Any]:
                     "underruns": float(visitor.figure("underruns")),
                 }
             )
-        after_mib = _memory_mib(app.pid)
+        after_mib = memory_mib(app.pid)
         context.browser.close()
     medians = {name: round(statistics.median(click[name] for click in clicks), 3) for name in clicks[0]}
     return medians | {
         "underruns": int(sum(click["underruns"] for click in clicks)),
         "runs": runs,
         "memory_mib": round(after_mib),
-        "memory_growth_mib": round(after_mib - memory_mib),
+        "memory_growth_mib": round(after_mib - before_mib),
     }
 
 
@@ -168,12 +167,6 @@ def _seconds(text: str) -> float:
     """From "0.19 s" or "190 ms"."""
     number, unit = text.split()[:2]
     return float(number) / (1e3 if unit == "ms" else 1)
-
-
-def _memory_mib(pid: int) -> float:
-    """Of the whole process tree; what forks share is counted once (proportional set size)."""
-    app = psutil.Process(pid)
-    return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True))) / MIB
 
 
 def _print_table(figures: dict[str, Any]) -> None:

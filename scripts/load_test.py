@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.engine.processes import memory_mib, shared_memory
 
 SENTENCES = (
     "The kettle has just boiled.",
@@ -37,7 +40,6 @@ SENTENCES = (
     "It was colder than last year.",
 )
 BYTES_PER_SAMPLE = 2
-MIB = 2**20
 MAX_GROWTH_MIB = 100
 RETRY_S = 0.5
 # Most of these clips take longer, so who is to leave does.
@@ -63,6 +65,7 @@ async def main() -> int:
     )
     parser.add_argument("--url", default="http://127.0.0.1:7860")
     parser.add_argument("--api-key", default="none")
+    parser.add_argument("--voices", nargs="*", help="names of /v1/audio/voices; default: all of them")
     parser.add_argument("--streams", type=int, nargs="*", default=[1, 4, 8])
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--leave-share", type=float, default=1 / 3)
@@ -74,7 +77,7 @@ async def main() -> int:
     headers = {"Authorization": f"Bearer {options.api_key}"}
     wrong: list[str] = []
     async with httpx.AsyncClient(base_url=options.url, headers=headers, timeout=600) as client:
-        voices = (await client.get("/v1/audio/voices")).json()["voices"]
+        voices = options.voices or (await client.get("/v1/audio/voices")).json()["voices"]
         wrong += await _compare(client, voices, options.streams, options.save)
         if options.requests:
             wrong += await _soak(client, voices, options)
@@ -119,9 +122,8 @@ async def _compare(
 async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.Namespace) -> list[str]:
     chance = random.Random(options.seed)
     places = asyncio.Semaphore(options.at_once)
-    app = psutil.Process(options.pid) if options.pid else None
-    shared_before = _shared_memory()
-    memory_mib: list[float] = []
+    shared_before = shared_memory()
+    seen_mib: list[float] = []
     left = retries = 0
 
     async def one(number: int, leave_after_s: float | None) -> None:
@@ -130,8 +132,8 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
             heard = await _hear(client, _body(voices, number), leave_after_s=leave_after_s)
             left += heard is None
             retries += heard.retries if heard else 0
-            if app and number % 20 == 0:
-                memory_mib.append(_memory_mib(app))
+            if options.pid and number % 20 == 0:
+                seen_mib.append(memory_mib(options.pid))
 
     leaving = [
         chance.uniform(0.0, MAX_STAY_S) if chance.random() < options.leave_share else None
@@ -149,10 +151,10 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
     wrong = []
     if (health["phase"], health["running"], health["queued"]) != ("ready", 0, 0):
         wrong.append(f"the engine is {health}")
-    if app:
-        settled = memory_mib[len(memory_mib) // 4]  # after the first quarter, caches are filled
-        growth_mib = _memory_mib(app) - settled
-        extra = _shared_memory() - shared_before
+    if options.pid:
+        settled = seen_mib[len(seen_mib) // 4]  # after the first quarter, caches are filled
+        growth_mib = memory_mib(options.pid) - settled
+        extra = shared_memory() - shared_before
         print(
             f"memory {settled:.0f} MiB, growth {growth_mib:+.0f} MiB; new shared-memory segments {len(extra)}"
         )
@@ -210,15 +212,6 @@ async def _hear(
                 await asyncio.sleep(RETRY_S)
     except TimeoutError:
         return None
-
-
-def _memory_mib(app: psutil.Process) -> float:
-    """Of the whole process tree; what forks share is counted once (proportional set size)."""
-    return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True))) / MIB
-
-
-def _shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
+def memory_mib(pid: int) -> float:
+    """Of `pid` and all below it; what forks share is counted once (proportional set size)."""
+    app = psutil.Process(pid)
+    return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True))) / 2**20
+
+
 def resident_bytes() -> int:
     """Of this process and all below it."""
     total = 0
