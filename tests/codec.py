@@ -1,10 +1,17 @@
 """vLLM-Omni's codec with a checkpoint's weights, in float32 and without an engine."""
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from backend.plugins import make_discoverable
+from tests.reference.captures import Capture
 
 _PACKAGE = "vllm_omni.model_executor.models.qwen3_tts.tokenizer_12hz"
 
@@ -19,8 +26,6 @@ def load_decoder(checkpoint: Path) -> Any:
 
 def load_clip_encoder(checkpoint: Path) -> Any:
     """Our encoder, made and moved as the talker does it."""
-    import torch
-
     from backend.clip_encoder import ClipEncoder
 
     config, modeling = _load(checkpoint)
@@ -28,6 +33,33 @@ def load_clip_encoder(checkpoint: Path) -> Any:
     encoder = ClipEncoder.of(upstream, torch.float32)
     encoder.load_state_dict(_weights(checkpoint, "encoder."))
     return encoder.to(device="cpu", dtype=torch.bfloat16)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As in the engine's processes and where captures were made: bits depend on how work is divided."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@torch.inference_mode()
+def decode(decoder: Any, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """[samples] of codes [frames, 16], all at once."""
+    made = decoder.chunked_decode(torch.from_numpy(codes.T.copy())[None])
+    samples: NDArray[np.float32] = made[0, 0].clamp(-1, 1).numpy()
+    return samples
+
+
+def waveform(decoder: Any, made: Capture) -> NDArray[np.float32]:
+    """As the reference package makes it: behind the clip's codes, if there are any, which are cut off."""
+    if not made.case["in_context"]:
+        return decode(decoder, made.codes)
+    clip = made.arrays["clip_codes"].astype(np.int64)
+    both = decode(decoder, np.concatenate([clip, made.codes]))
+    # Its own arithmetic, in floats: a sample of the clip can be left over.
+    return both[int(len(clip) / (len(clip) + len(made.codes)) * len(both)) :]
 
 
 def _load(checkpoint: Path) -> tuple[Any, Any]:
