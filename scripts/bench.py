@@ -3,7 +3,7 @@
     python scripts/bench.py                  # or: make bench
     python scripts/bench.py --out bench.json --runs 10
 
-Cold start (no cached checkpoint, no vLLM cache) and second start to ready, warm TTFA and RTF,
+Cold start (nothing in vLLM's cache) and second start to ready, warm TTFA and RTF,
 click to first sample, a chunk's way from engine to loudspeaker, underruns, memory of the whole
 process tree and its growth, shutdown.
 Run it on an idle machine: two cores do not stretch to company.

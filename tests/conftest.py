@@ -1,11 +1,13 @@
 """Order of the suite, and the checkpoints that several modules read. Imports nothing heavy."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from backend.checkpoint import Variant, ensure_tiny_checkpoint
+from backend.checkpoint import Variant, make_checkpoint
+from backend.checkpoint.store import MAKER_VERSION
 from backend.plugins import make_discoverable
 
 # vLLM-Omni looks for its platform once, when first imported, whichever test does that.
@@ -31,13 +33,21 @@ def _rank(path: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(pytestconfig: pytest.Config) -> Callable[[Variant], Path]:
+def tiny_checkpoint(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Variant], Path]:
     """The folder of the tiny checkpoint of a variant: made by the suite's first run, then kept."""
 
     def folder(variant: Variant) -> Path:
-        if variant == "base":
-            return ensure_tiny_checkpoint()
-        assert pytestconfig.cache is not None
-        return ensure_tiny_checkpoint(pytestconfig.cache.mkdir("checkpoints"), variant)
+        kept = (
+            pytestconfig.cache.mkdir("checkpoints") if pytestconfig.cache else tmp_path_factory.getbasetemp()
+        )
+        made = kept / f"tiny-{variant}-{MAKER_VERSION}"
+        if not made.exists():
+            part = made.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            make_checkpoint(part, "tiny", variant)
+            part.rename(made)
+        return made
 
     return folder

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import shutil
 import stat
 import subprocess
 import sys
@@ -16,12 +15,9 @@ from backend.checkpoint import (
     SIZES,
     VARIANTS,
     configs,
-    default_cache_dir,
-    ensure_tiny_checkpoint,
     is_untrained,
     make_checkpoint,
     networks,
-    store,
 )
 from backend.checkpoint.layout import codec_shapes, model_shapes
 from backend.checkpoint.pace import FRAMES_PER_TEXT_TOKEN
@@ -62,13 +58,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def tiny(cache: Path) -> Path:
-    return ensure_tiny_checkpoint(cache)
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    make_checkpoint(folder, "tiny", "base")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -194,63 +187,6 @@ def test_another_seed_gives_other_weights_and_the_same_tokenizer(tiny: Path, tmp
     ours, other = digests(tiny), digests(tmp_path)
     same = {name for name in FILES if ours[name] == other[name]}
     assert same == FILES - {"model.safetensors", "speech_tokenizer/model.safetensors", "untrained.json"}
-
-
-def test_two_processes_making_it_at_once_leave_one_whole_checkpoint(tiny: Path, tmp_path: Path) -> None:
-    code = "import sys, pathlib, backend.checkpoint as c; c.ensure_tiny_checkpoint(pathlib.Path(sys.argv[1]))"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    racers = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
-    assert [racer.wait(timeout=120) for racer in racers] == [0, 0]
-    assert [entry.name for entry in tmp_path.iterdir()] == [tiny.name]
-    assert digests(tmp_path / tiny.name) == digests(tiny)
-
-
-def test_a_slower_process_takes_the_checkpoint_of_a_faster_one(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def overtaken(out_dir: Path, *_: object) -> None:
-        shutil.copytree(tiny, out_dir)
-        shutil.copytree(tiny, tmp_path / tiny.name)
-
-    monkeypatch.setattr(store, "make_checkpoint", overtaken)
-    assert ensure_tiny_checkpoint(tmp_path) == tmp_path / tiny.name
-    assert [entry.name for entry in tmp_path.iterdir()] == [tiny.name]
-
-
-def test_a_made_checkpoint_is_used_again(tiny: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "make_checkpoint", lambda *_: pytest.fail("made again"))
-    assert ensure_tiny_checkpoint(cache) == tiny
-
-
-def test_an_incomplete_checkpoint_is_replaced(tiny: Path, tmp_path: Path) -> None:
-    broken = tmp_path / tiny.name
-    broken.mkdir()
-    (broken / "config.json").write_text("{}")
-    assert ensure_tiny_checkpoint(tmp_path) == broken
-    assert digests(broken) == digests(tiny)
-    assert [entry.name for entry in tmp_path.iterdir()] == [tiny.name]
-
-
-def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(out_dir: Path, *_: object) -> None:
-        out_dir.mkdir()
-        (out_dir / "config.json").write_text("{}")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(store, "make_checkpoint", fail)
-    with pytest.raises(OSError, match="disk full"):
-        ensure_tiny_checkpoint(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_cache_folder_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-    assert default_cache_dir() == Path("/var/cache/me/qwen3-tts-demo")
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the specification
-    assert default_cache_dir() == Path("/home/someone/.cache/qwen3-tts-demo")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache_dir() == Path("/home/someone/.cache/qwen3-tts-demo")
 
 
 def test_only_our_checkpoints_count_as_untrained(tiny: Path, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ Nothing here imports vLLM or transformers, and torch only where a checkpoint is 
 from backend.checkpoint.sizes import SIZES, VARIANTS, Variant
 from backend.checkpoint.store import (
     BUNDLED_DIR,
-    default_cache_dir,
-    ensure_tiny_checkpoint,
     is_untrained,
     make_checkpoint,
 )
@@ -17,8 +15,6 @@ __all__ = [
     "SIZES",
     "VARIANTS",
     "Variant",
-    "default_cache_dir",
-    "ensure_tiny_checkpoint",
     "is_untrained",
     "make_checkpoint",
 ]

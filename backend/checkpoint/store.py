@@ -1,16 +1,13 @@
-"""Writes checkpoints to disk, and keeps the tiny one in the user's cache folder."""
+"""Writes checkpoints to disk."""
 
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from backend.checkpoint.sizes import SIZES, Variant
 
 # Raise it when the same seed would give other files.
-_MAKER_VERSION = 1
+MAKER_VERSION = 1
 _MARKER = "untrained.json"
 _CODEC_FOLDER = "speech_tokenizer"
 _FILES = (
@@ -27,7 +24,6 @@ _FILES = (
     f"{_CODEC_FOLDER}/model.safetensors",
     _MARKER,
 )
-_PROJECT = "qwen3-tts-demo"
 
 # The trained model that comes with the repository (assets/model/README.md).
 BUNDLED_DIR = Path(__file__).resolve().parents[2] / "assets" / "model"
@@ -39,7 +35,7 @@ def make_checkpoint(out_dir: Path, size: str, variant: Variant, seed: int = 0, d
     The same arguments give the same bytes on the same version of torch and kind of
     device. Raises KeyError for an unknown size.
     """
-    # torch takes seconds to import, and most starts find the checkpoint made already.
+    # torch takes seconds to import, and who only looks for the bundled model needs none.
     from backend.checkpoint import configs
     from backend.checkpoint.text import train_tokenizer
     from backend.checkpoint.weights import make_codec_weights, make_model_weights
@@ -48,7 +44,7 @@ def make_checkpoint(out_dir: Path, size: str, variant: Variant, seed: int = 0, d
     (out_dir / _CODEC_FOLDER).mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(widths.text_vocab)
     config, codec = configs.model_config(widths, variant, tokenizer), configs.codec_config(widths)
-    marker = {"maker_version": _MAKER_VERSION, "size": size, "variant": variant, "seed": seed}
+    marker = {"maker_version": MAKER_VERSION, "size": size, "variant": variant, "seed": seed}
     texts = tokenizer.files() | {
         name: json.dumps(content, indent=2) + "\n"
         for name, content in (
@@ -75,43 +71,6 @@ def _save_tensors(tensors: dict[str, Any], path: Path) -> None:
     save_file(
         {name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"}
     )
-
-
-def default_cache_dir() -> Path:
-    """$XDG_CACHE_HOME/qwen3-tts-demo, or ~/.cache/qwen3-tts-demo where that is unset or not absolute."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / _PROJECT
-
-
-def ensure_tiny_checkpoint(cache_dir: Path | None = None, variant: Variant = "base", seed: int = 0) -> Path:
-    """The folder of the tiny checkpoint, made on the first call (some seconds).
-
-    It appears whole or not at all, also when several processes make it at once.
-    Raises OSError if the cache folder cannot be written.
-    """
-    parent = cache_dir or default_cache_dir()
-    target = parent / f"tiny-{variant}-v{_MAKER_VERSION}-seed{seed}"
-    if _is_complete(target):
-        return target
-    parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
-    try:
-        made = work / "made"
-        make_checkpoint(made, "tiny", variant, seed)
-        if target.exists() and not _is_complete(target):
-            target.rename(work / "broken")
-        try:
-            made.rename(target)
-        except OSError:
-            if not _is_complete(target):
-                raise  # not another process that was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return target
-
-
-def _is_complete(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in _FILES)
 
 
 def is_untrained(model_dir: str | Path) -> bool:
