@@ -2,18 +2,26 @@
 
 import asyncio
 import csv
+import dataclasses
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from backend.contract import InvalidRequest, Mode, SpeechRequest, Task
-from tests.fakes import CAPABILITIES, WITH_GRAPH, FakeSpeechEngine
+from backend.voices import PresetVoice
+from tests.fakes import CAPABILITIES, WITH_GRAPH, FakeSpeechEngine, fake_clip_loader
+from ui.compare import CompareTab
 from ui.compare_export import as_csv, as_json
 from ui.compare_runs import SEED, Comparison, compare, table
+from ui.request import Fields
 
 REQUEST = SpeechRequest("The kettle has just boiled.", Task.VOICE_CLONE)
+VOICES = [PresetVoice("ada", "Ada", "", Path("ada.flac"), "What Ada says.", "CC0")]
+FIELDS = Fields(REQUEST.text)
 GRAPH, EAGER = Mode.GRAPH, Mode.EAGER
 
 
@@ -116,3 +124,36 @@ async def test_exports_hold_every_run_and_what_it_was_made_with() -> None:
         (str(mode), str(number)) for mode in Mode for number in (1, 2, 3)
     ]
     assert float(lines[0]["predictor_ms"]) == 2.0
+
+
+async def test_the_page_is_sent_only_what_has_changed() -> None:
+    engine = quick(frames=8, ttfa_s=0.3, max_running=1)
+    with gr.Blocks():
+        tab = CompareTab(engine, VOICES, fake_clip_loader)
+    given = [getattr(FIELDS, field.name) for field in dataclasses.fields(Fields)]
+    updates = [update async for update in tab.run(*given, None, 2, "id")]
+    nothing = [gr.skip()]
+    sent = [[update[place] for update in updates if update[place] not in nothing] for place in range(8)]
+    progress, tables, charts, abouts, saved_json, saved_csv, start, stop = sent
+    assert progress == [
+        "Warming up",
+        *[f"Run {i + 1} of 4: {m}" for i, m in enumerate((GRAPH, EAGER, EAGER, GRAPH))],
+        "Done",
+    ]
+    # Both modes have figures after the second run; then there are two more.
+    assert [len(each) for each in (tables, charts, abouts)] == [3, 3, 3]
+    assert [len(each) for each in (saved_json, saved_csv)] == [1, 1]
+    assert [len(each) for each in (start, stop)] == [2, 2]
+    assert tables[-1].value["data"][0][0] == "TTFA"
+
+
+async def test_while_a_run_is_being_made_the_page_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.compare_runs.HEARTBEAT_S", 0.02)
+    engine = quick(frames=8, ttfa_s=0.3)
+    with gr.Blocks():
+        tab = CompareTab(engine, VOICES, fake_clip_loader)
+    given = [getattr(FIELDS, field.name) for field in dataclasses.fields(Fields)]
+    updates = [update async for update in tab.run(*given, None, 1, "id")]
+    silent = [update for update in updates if all(value == gr.skip() for value in update)]
+    assert len(silent) > 4 * 5
+    assert len(updates) - len(silent) < 10

@@ -14,10 +14,10 @@ import gradio as gr
 import pandas as pd
 
 from backend.contract import UNEXPECTED_ERROR, Mode, SpeechEngine, SpeechError
-from backend.voices import PresetVoice
+from backend.voices import ClipLoader, PresetVoice
 from ui.compare_export import about, as_csv, as_json
 from ui.compare_runs import MAX_REPEATS, Comparison, compare, table
-from ui.request import ClipLoader, Fields, build_request
+from ui.request import Fields, build_request
 from ui.speaker import chosen_task
 from ui.stops import Stops
 from ui.theme import QUIET
@@ -102,8 +102,10 @@ class CompareTab:
             with self._stops.watch(run_id or secrets.token_hex(8)) as stopped:
                 request = await asyncio.to_thread(self._request, dict(zip(names, given, strict=True)), task)
                 async with aclosing(compare(self._engine, request, int(repeats), stopped)) as states:
+                    before: Comparison | None = None
                     async for state in states:
-                        yield self._shown(state)
+                        yield self._shown(state, before)
+                        before = state
         except SpeechError as error:
             yield self._ended(str(error))
         except Exception:
@@ -120,37 +122,48 @@ class CompareTab:
             fields, chosen_task(task, capabilities), capabilities, self._voices, self._load_clip
         )
 
-    def _shown(self, state: Comparison) -> tuple[Any, ...]:
-        rows = state.rows()
+    def _shown(self, state: Comparison, before: Comparison | None) -> tuple[Any, ...]:
+        """What has changed since `before`; often nothing, for a comparison also tells that it lives."""
         over = state.progress in ("Done", "Stopped")
-        if not rows:
-            return (state.progress, *[gr.skip()] * 5, *_buttons(over))
-        chart = pd.DataFrame(
-            [
-                {"figure": f"{row['figure']}, {mode}", "mode": str(mode), "ms": row[mode]["median"]}
-                for row in rows
-                if row["unit"]
-                for mode in Mode
+        progress = gr.skip() if before and before.progress == state.progress else state.progress
+        buttons = _buttons(over) if over or before is None else (gr.skip(), gr.skip())
+        rows = state.rows()
+        if (before is not None and before.reports is state.reports) or not rows:
+            figures = [gr.skip()] * 3
+        else:
+            figures = [
+                gr.Dataframe(value=table(rows), visible=True),
+                gr.BarPlot(value=_bars(rows), visible=True),
+                gr.JSON(value=about(state), visible=True),
             ]
-        )
-        files: list[Any] = [gr.skip(), gr.skip()]
-        if over:
-            folder = Path(tempfile.mkdtemp(prefix="comparison-", dir=_cache_folder()))
-            for i, (name, text) in enumerate((("json", as_json(state)), ("csv", as_csv(state)))):
-                path = folder / f"graph-against-eager.{name}"
-                path.write_text(text, encoding="utf-8")
-                files[i] = gr.DownloadButton(value=str(path), visible=True)
-        return (
-            state.progress,
-            gr.Dataframe(value=table(rows), visible=True),
-            gr.BarPlot(value=chart, visible=True),
-            gr.JSON(value=about(state), visible=True),
-            *files,
-            *_buttons(over),
-        )
+        files = _files(state) if over and rows else [gr.skip()] * 2
+        return (progress, *figures, *files, *buttons)
 
     def _ended(self, sentence: str) -> tuple[Any, ...]:
         return (f"**{sentence}**", *[gr.skip()] * 5, *_buttons(True))
+
+
+def _bars(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """A bar for each figure that is a time, and each mode."""
+    return pd.DataFrame(
+        [
+            {"figure": f"{row['figure']}, {mode}", "mode": str(mode), "ms": row[mode]["median"]}
+            for row in rows
+            if row["unit"]
+            for mode in Mode
+        ]
+    )
+
+
+def _files(state: Comparison) -> list[Any]:
+    """The buttons that save it, as JSON and as CSV."""
+    folder = Path(tempfile.mkdtemp(prefix="comparison-", dir=_cache_folder()))
+    buttons = []
+    for name, text in (("json", as_json(state)), ("csv", as_csv(state))):
+        path = folder / f"graph-against-eager.{name}"
+        path.write_text(text, encoding="utf-8")
+        buttons.append(gr.DownloadButton(value=str(path), visible=True))
+    return buttons
 
 
 def _buttons(over: bool) -> tuple[Any, Any]:
