@@ -60,13 +60,15 @@ def main() -> int:
 
 def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
     """The page, being served; None where it cannot be, which has been said."""
+    from backend.reference_audio import load_reference_clip
     from backend.serving.routes import api_routes
-    from backend.voices import VOICES_FOLDER, load_preset_voices
+    from backend.voices import VOICES_FOLDER, keeping_presets, load_preset_voices
     from ui.page import build_page
     from ui.theme import launch_options
 
     voices = load_preset_voices()
-    page = build_page(engine, voices)
+    load_clip = keeping_presets(voices, load_reference_clip)
+    page = build_page(engine, voices, load_clip)
     try:
         page.queue(max_size=None).launch(
             server_name=settings.host,
@@ -77,7 +79,7 @@ def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
             prevent_thread_lock=True,
             # Gradio gives out files below the working directory only, which may be any.
             allowed_paths=[str(VOICES_FOLDER)],
-            app_kwargs={"routes": api_routes(engine, voices, settings)},
+            app_kwargs={"routes": api_routes(engine, voices, settings, load_clip)},
             **launch_options(),
         )
     except (OSError, RuntimeError) as error:

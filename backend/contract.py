@@ -183,8 +183,8 @@ class Capabilities:
     max_first_chunk_frames: int
     # Rough speech rate, for a duration estimate beside the text box.
     chars_per_s: float = 14.0
-    # A sentence for the page where the weights are random, else empty.
-    untrained_note: str = ""
+    # What the page says of a checkpoint that is not the obvious one or has random weights; else empty.
+    notice: str = ""
     defaults: dict[str, float] = field(default_factory=dict)
     # Why no run can use a CUDA graph; empty where they can.
     graph_unavailable: str = ""

@@ -446,7 +446,7 @@ class OmniSpeechEngine:
             # Without async chunks everything comes as one.
             chunk_schedule_frames=config.chunk_schedule_frames or (self._max_frames,),
             max_first_chunk_frames=config.max_first_chunk_frames,
-            untrained_note=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
+            notice=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={
                 "temperature": talker.temperature,
                 "top_k": talker.top_k if talker.top_k > 0 else prompt.MAX_TOP_K,

@@ -1,13 +1,19 @@
 """The preset voices for cloning: clips in a folder, listed in its voices.yaml."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
+from backend.contract import ReferenceClip
+
 VOICES_FOLDER = Path(__file__).resolve().parent.parent / "assets" / "voices"
 _MANIFEST = "voices.yaml"
 _KEYS = ("name", "label", "description", "file", "transcript", "licence", "source")
+
+ClipLoader = Callable[[Path], ReferenceClip]
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,13 @@ def load_preset_voices(folder: Path = VOICES_FOLDER) -> list[PresetVoice]:
             )
         voices.append(voice)
     return voices
+
+
+def keeping_presets(voices: Sequence[PresetVoice], load_clip: ClipLoader) -> ClipLoader:
+    """`load_clip`, but each preset's clip is decoded once. People's own clips are not kept."""
+    presets = {voice.audio_path for voice in voices}
+    load_preset = lru_cache(maxsize=None)(load_clip)
+    return lambda path: load_preset(path) if path in presets else load_clip(path)
 
 
 def _preset_voice(folder: Path, entry: object, where: str) -> PresetVoice:

@@ -5,8 +5,9 @@ import pytest
 import soundfile
 import yaml
 
+from backend.contract import ReferenceClip
 from backend.reference_audio import load_reference_clip
-from backend.voices import VOICES_FOLDER, PresetVoice, VoiceManifestError, load_preset_voices
+from backend.voices import VOICES_FOLDER, PresetVoice, VoiceManifestError, keeping_presets, load_preset_voices
 from tests.audio_files import tone, wav
 
 ENTRY = {
@@ -115,3 +116,18 @@ def test_a_manifest_that_is_no_list_of_voices_is_refused(folder: Path, text: str
     (folder / "voices.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(VoiceManifestError, match=r"voices\.yaml"):
         load_preset_voices(folder)
+
+
+def test_a_preset_is_decoded_once_and_a_visitor_s_clip_is_not_kept(folder: Path) -> None:
+    (own := folder / "own.wav").write_bytes(wav(tone(1.5)))
+    decoded: list[Path] = []
+
+    def decode(path: Path) -> ReferenceClip:
+        decoded.append(path)
+        return load_reference_clip(path)
+
+    (anna,) = load(folder, ENTRY)
+    load_clip = keeping_presets([anna], decode)
+    clips = [load_clip(path) for path in (anna.audio_path, own, anna.audio_path, own)]
+    assert decoded == [anna.audio_path, own, own]
+    assert [round(clip.duration_s, 1) for clip in clips] == [2.0, 1.5, 2.0, 1.5]

@@ -81,7 +81,7 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
     frame_s = capabilities.samples_per_frame / capabilities.sample_rate_hz
     longest_s = round(capabilities.max_frames * frame_s, 1)
     return {
-        "note": gr.Markdown(value=capabilities.untrained_note, visible=bool(capabilities.untrained_note)),
+        "notice": gr.Markdown(value=capabilities.notice, visible=bool(capabilities.notice)),
         "task": gr.Radio(
             choices=[(_TASK_LABELS[task], str(task)) for task in capabilities.tasks],
             value=str(capabilities.tasks[0]),

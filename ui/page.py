@@ -1,7 +1,7 @@
 """The page: handlers first, layout last."""
 
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import gradio as gr
 
 from backend.contract import InvalidRequest, Phase, ReferenceClip, SpeechEngine, Task
 from backend.reference_audio import load_reference_clip
-from backend.voices import PresetVoice
+from backend.voices import ClipLoader, PresetVoice
 from ui.api_description import DESCRIPTION
 from ui.compare import CompareTab
 from ui.engine_chip import EngineChip
@@ -21,7 +21,7 @@ from ui.engine_state import (
 )
 from ui.mode_switch import mode_switch
 from ui.player import SpeechPlayer
-from ui.request import ClipLoader, Fields
+from ui.request import Fields
 from ui.run_panel import RunPanel
 from ui.speaker import Speaker, Update
 from ui.text_meter import TextMeter
@@ -119,7 +119,7 @@ class Page:
 def build_page(
     engine: SpeechEngine,
     voices: Sequence[PresetVoice] = (),
-    load_clip: Callable[[Path], ReferenceClip] = load_reference_clip,
+    load_clip: ClipLoader = load_reference_clip,
     title: str = "Speak",
 ) -> gr.Blocks:
     """The page for `engine`, which may still be loading. Launch it with `ui.theme.launch_options()`.
@@ -135,7 +135,7 @@ def build_page(
         with gr.Row(elem_id="page-head"):
             gr.Markdown(f"# {title}", container=False)
             fields["chip"] = EngineChip(chip_value(engine.status, engine.capabilities), elem_id="engine-chip")
-        fields["note"] = gr.Markdown(visible=False, elem_id="untrained-note")
+        fields["notice"] = gr.Markdown(visible=False, elem_id="notice")
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Speak"), gr.Row():
                 with gr.Column(scale=6, min_width=320):

@@ -1,11 +1,11 @@
 """From the page's fields to a SpeechRequest."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.contract import Capabilities, InvalidRequest, Mode, ReferenceClip, SpeechRequest, Task
-from backend.voices import PresetVoice
+from backend.contract import Capabilities, InvalidRequest, Mode, SpeechRequest, Task
+from backend.voices import ClipLoader, PresetVoice
 
 # The voice choice that means the visitor's own recording.
 OWN_CLIP = "own clip"
@@ -13,8 +13,6 @@ OWN_CLIP = "own clip"
 MIN_FRAMES = 2
 MAX_SEED_DIGITS = 10
 MAX_LENGTH_S = 3600.0
-
-ClipLoader = Callable[[Path], ReferenceClip]
 
 
 @dataclass(frozen=True)

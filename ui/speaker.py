@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import gradio as gr
@@ -24,10 +23,10 @@ from backend.contract import (
     SpeechRun,
     Task,
 )
-from backend.voices import PresetVoice
+from backend.voices import ClipLoader, PresetVoice
 from ui.heartbeat import HEARTBEAT_S, chunks_or_heartbeats
 from ui.player import SpeechPlayer
-from ui.request import ClipLoader, Fields, build_request
+from ui.request import Fields, build_request
 from ui.run_view import RunState, RunView, finished_view
 from ui.start_buffer import StartBuffer
 from ui.stops import Stops
@@ -44,7 +43,7 @@ class Speaker:
     def __init__(self, engine: SpeechEngine, voices: Sequence[PresetVoice], load_clip: ClipLoader) -> None:
         self._engine = engine
         self._voices = voices
-        self._load_clip = _keep_presets(voices, load_clip)
+        self._load_clip = load_clip
         self._stops = Stops()
 
     async def speak(
@@ -161,13 +160,6 @@ class Utterance:
 def _error(sentence: str) -> gr.Error:
     # The panel shows the sentence; a toast would only cover the Speak button. Clients get it too.
     return gr.Error(sentence, visible=False, print_exception=False)
-
-
-def _keep_presets(voices: Sequence[PresetVoice], load_clip: ClipLoader) -> ClipLoader:
-    """Decodes each preset voice once; visitors' own clips are not kept."""
-    presets = {voice.audio_path for voice in voices}
-    load_preset = lru_cache(maxsize=None)(load_clip)
-    return lambda path: load_preset(path) if path in presets else load_clip(path)
 
 
 def chosen_task(name: str | None, capabilities: Capabilities) -> Task:

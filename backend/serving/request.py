@@ -4,14 +4,13 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
-from functools import lru_cache
 
 from backend.contract import Capabilities, InvalidRequest, ReferenceClip, SpeechRequest, Task
 from backend.reference_audio import load_reference_clip
 from backend.serving.remote_clips import RemoteClips, is_url
 from backend.serving.saved_voices import SavedVoice, SavedVoices
 from backend.serving.schema import SpeechBody
-from backend.voices import PresetVoice
+from backend.voices import ClipLoader, PresetVoice
 
 # vLLM-Omni's name of whichever voice comes first.
 DEFAULT_VOICE = "default"
@@ -23,13 +22,16 @@ class VoiceChoice:
     """The voices a request may name, and the requests that name them."""
 
     def __init__(
-        self, presets: Sequence[PresetVoice], saved: SavedVoices, media_domains: Sequence[str] = ()
+        self,
+        presets: Sequence[PresetVoice],
+        saved: SavedVoices,
+        load_clip: ClipLoader,
+        media_domains: Sequence[str] = (),
     ) -> None:
         self.presets = tuple(presets)
         self.saved = saved
         self._remote_clips = RemoteClips(media_domains)
-        # The presets are few and never change.
-        self._preset_clip = lru_cache(maxsize=None)(load_reference_clip)
+        self._load_clip = load_clip
 
     def names(self, capabilities: Capabilities | None) -> list[str]:
         """Every name that the loaded checkpoint can speak with; clones where it is not known yet."""
@@ -87,8 +89,7 @@ class VoiceChoice:
         if given and ":" in given:
             raise InvalidRequest("The clip must be a data URL, or the name of a saved voice.", "reference")
         voice = self._stored(given or body.voice, "reference" if given else "voice")
-        clip = self._preset_clip if isinstance(voice, PresetVoice) else load_reference_clip
-        return clip(voice.audio_path), body.ref_text or voice.transcript
+        return self._load_clip(voice.audio_path), body.ref_text or voice.transcript
 
     def _stored_voices(self) -> list[StoredVoice]:
         return [*self.presets, *self.saved.all()]

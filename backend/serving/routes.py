@@ -49,7 +49,7 @@ from backend.serving.streaming import (
     whole,
 )
 from backend.settings import Settings
-from backend.voices import PresetVoice
+from backend.voices import ClipLoader, PresetVoice
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +66,18 @@ _NOT_READY = (503,)
 _GUARDED = (401, 403, 413)
 
 
-def api_routes(engine: SpeechEngine, presets: Sequence[PresetVoice], settings: Settings) -> list[BaseRoute]:
-    """Routes to put before the page's own."""
+def api_routes(
+    engine: SpeechEngine,
+    presets: Sequence[PresetVoice],
+    settings: Settings,
+    load_clip: ClipLoader = load_reference_clip,
+) -> list[BaseRoute]:
+    """Routes to put before the page's own; `load_clip` reads the clips of presets and saved voices."""
     metrics = Metrics(engine)
     voices = VoiceChoice(
         presets,
         SavedVoices(settings.saved_voices or default_folder()),
+        load_clip,
         settings.allowed_media_domains or (),
     )
     app = FastAPI(

@@ -223,7 +223,7 @@ def test_a_cloning_model_hides_the_instruction_it_cannot_follow(
 
 def test_untrained_weights_are_announced(engine: FakeSpeechEngine, url: str, visit: Visit) -> None:
     note = "The weights are random, so this is noise and not speech."
-    engine.capabilities_when_ready = replace(NAMED_SPEAKERS, untrained_note=note)
-    expect(visit(url).frame.locator("#untrained-note")).to_have_text(note)
+    engine.capabilities_when_ready = replace(NAMED_SPEAKERS, notice=note)
+    expect(visit(url).frame.locator("#notice")).to_have_text(note)
     engine.capabilities_when_ready = NAMED_SPEAKERS
-    expect(visit(url).frame.locator("#untrained-note")).to_have_count(0)
+    expect(visit(url).frame.locator("#notice")).to_have_count(0)
