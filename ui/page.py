@@ -19,19 +19,12 @@ from ui.engine_state import (
     task_updates,
     voice_updates,
 )
-from ui.mode_switch import mode_switch
+from ui.fields import advanced_fields, text_fields, voice_fields
 from ui.player import SpeechPlayer
 from ui.request import Fields
 from ui.run_panel import RunPanel
 from ui.speaker import Speaker, Update
-from ui.text_meter import TextMeter
 from ui.theme import QUIET
-
-EXAMPLES = (
-    "The kettle has just boiled, and there is fresh bread on the table.",
-    "Could you read that back to me once more, a little slower this time?",
-    "At nine o'clock the rain stopped, the clouds opened, and the whole harbour turned to silver.",
-)
 
 POLL_WHILE_STARTING_S = 1.0
 POLL_S = 3.0
@@ -139,9 +132,9 @@ def build_page(
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Speak"), gr.Row():
                 with gr.Column(scale=6, min_width=320):
-                    fields |= _text_fields()
-                    fields |= _voice_fields()
-                    fields |= _advanced_fields()
+                    fields |= text_fields()
+                    fields |= voice_fields()
+                    fields |= advanced_fields()
                 with gr.Column(scale=5, min_width=320, elem_id="result"):
                     with gr.Row():
                         fields["speak"] = gr.Button(
@@ -248,86 +241,6 @@ def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
     )
     fields["listen"].click(None, None, None, js=_LISTEN_JS, **QUIET)
     fields["text"].change(None, fields["text"], fields["meter"], js="(text) => text", **QUIET)
-
-
-def _text_fields() -> dict[str, Any]:
-    text = gr.Textbox(
-        value=EXAMPLES[0],
-        label="Text",
-        placeholder="What should be said?",
-        lines=4,
-        max_lines=12,
-        elem_id="speech-text",
-    )
-    meter = TextMeter(
-        EXAMPLES[0], text_selector="#speech-text", speak_selector="#speak-button", elem_id="text-meter"
-    )
-    gr.Examples([[sentence] for sentence in EXAMPLES], text, label="Examples", api_visibility="private")
-    return {"text": text, "meter": meter}
-
-
-def _voice_fields() -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    fields["task"] = gr.Radio(choices=[], value=None, label="Task", visible=False)
-    with gr.Row():
-        # Custom values reach the engine's own check, whose sentence names the choices.
-        fields["voice"] = gr.Dropdown(
-            choices=[],
-            value=None,
-            label="Voice",
-            allow_custom_value=True,
-            elem_id="voice",
-            scale=3,
-            min_width=220,
-        )
-        fields["language"] = gr.Dropdown(
-            choices=["Auto"], value="Auto", label="Language", allow_custom_value=True, scale=2, min_width=120
-        )
-    with gr.Row(elem_id="voice-about", visible=False) as fields["preset_voice"]:
-        fields["voice_note"] = gr.Markdown()
-        fields["listen"] = gr.Button("Listen", size="sm", elem_id="listen-button", scale=0, min_width=96)
-    fields["preset_audio"] = gr.Audio(
-        visible="hidden",
-        interactive=False,
-        elem_id="preset-audio",
-        waveform_options=gr.WaveformOptions(show_recording_waveform=False),
-    )
-    with gr.Group(visible=False) as fields["own_voice"]:
-        fields["own_clip"] = gr.Audio(
-            sources=["upload", "microphone"],
-            type="filepath",
-            label="Clip of the voice, 1 to 30 s",
-            elem_id="own-clip",
-        )
-        fields["clip_note"] = gr.Markdown(visible=False, padding=True, elem_id="clip-note")
-        fields["transcript"] = gr.Textbox(
-            label="Transcript of the clip", info="Optional; lets the model follow the clip's rhythm too"
-        )
-    fields["x_vector_only"] = gr.Checkbox(
-        value=True,
-        visible=False,
-        label="x-vector only",
-        info="Take only the sound of the voice. Off: the clip and its transcript guide the delivery as well.",
-    )
-    fields["instruction"] = gr.Textbox(label="Instruction", visible=False, elem_id="instruction")
-    fields["stream"] = gr.Checkbox(
-        value=True, label="Streaming", info="Play while the speech is being made", elem_id="streaming"
-    )
-    return fields
-
-
-def _advanced_fields() -> dict[str, Any]:
-    with gr.Accordion("Advanced", open=False), gr.Row():
-        return {
-            "seed": gr.Textbox(label="Seed", placeholder="random", max_lines=1, elem_id="seed"),
-            "temperature": gr.Number(label="Temperature", minimum=0, step=0.05),
-            "top_k": gr.Number(label="Top-k", precision=0, minimum=1),
-            "predictor_temperature": gr.Number(label="Predictor temperature", minimum=0, step=0.05),
-            "predictor_top_k": gr.Number(label="Predictor top-k", precision=0, minimum=1),
-            "max_length_s": gr.Number(label="Max length (s)", minimum=0.1),
-            "first_chunk_frames": gr.Number(label="First chunk (frames)", precision=0, minimum=1),
-            "mode": mode_switch(),
-        }
 
 
 def _event_seed(event: gr.EventData) -> str:
