@@ -27,7 +27,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.engine.processes import memory_mib, shared_memory
+from tests.engine.processes import held_mib, shared_memory
 
 SENTENCES = (
     "The kettle has just boiled.",
@@ -123,7 +123,7 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
     chance = random.Random(options.seed)
     places = asyncio.Semaphore(options.at_once)
     shared_before = shared_memory()
-    seen_mib: list[float] = []
+    memory_mib: list[float] = []
     left = retries = 0
 
     async def one(number: int, leave_after_s: float | None) -> None:
@@ -133,7 +133,7 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
             left += heard is None
             retries += heard.retries if heard else 0
             if options.pid and number % 20 == 0:
-                seen_mib.append(memory_mib(options.pid))
+                memory_mib.append(held_mib(options.pid))
 
     leaving = [
         chance.uniform(0.0, MAX_STAY_S) if chance.random() < options.leave_share else None
@@ -152,8 +152,8 @@ async def _soak(client: httpx.AsyncClient, voices: list[str], options: argparse.
     if (health["phase"], health["running"], health["queued"]) != ("ready", 0, 0):
         wrong.append(f"the engine is {health}")
     if options.pid:
-        settled = seen_mib[len(seen_mib) // 4]  # after the first quarter, caches are filled
-        growth_mib = memory_mib(options.pid) - settled
+        settled = memory_mib[len(memory_mib) // 2]  # by then memory that was only reserved has been used
+        growth_mib = held_mib(options.pid) - settled
         extra = shared_memory() - shared_before
         print(
             f"memory {settled:.0f} MiB, growth {growth_mib:+.0f} MiB; new shared-memory segments {len(extra)}"

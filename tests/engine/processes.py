@@ -31,6 +31,19 @@ def memory_mib(pid: int) -> float:
     return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True))) / 2**20
 
 
+def held_mib(pid: int) -> float:
+    """Memory of `pid` and all below it that no file backs, in RAM or swapped out; shared parts count once.
+
+    For growth: what a file backs, such as weights, the kernel drops and reads again as it likes.
+    """
+    total_kib = 0
+    for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith(("Pss_Anon:", "Pss_Shmem:", "SwapPss:")):
+                total_kib += int(line.split()[1])
+    return total_kib / 2**10
+
+
 def resident_bytes() -> int:
     """Of this process and all below it."""
     total = 0
