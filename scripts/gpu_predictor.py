@@ -101,12 +101,9 @@ def table(
 
 def candidates() -> Iterator[Tiles]:
     """The likeliest first, in case time runs out; each takes some seconds to compile."""
-    for inputs in (256, 512, 1024, 128):
-        for outputs in (16, 8, 32):
-            for warps in (4, 8):
-                # Less leaves threads without work, more spills registers.
-                if 512 * warps <= outputs * inputs <= 4096 * warps:
-                    yield Tiles(outputs, inputs, warps)
+    for outputs_of_a_warp in (1, 2):
+        for warps in (4, 8, 2, 16):
+            yield Tiles(outputs_of_a_warp * warps, warps)
 
 
 def tune(weights: PredictorWeights, kind: str, deadline: float) -> list[dict[str, Any]]:

@@ -39,9 +39,9 @@ def tiny_checkpoint(
     """The folder of the tiny checkpoint of a variant: made by the suite's first run, then kept."""
 
     def folder(variant: Variant) -> Path:
-        kept = (
-            pytestconfig.cache.mkdir("checkpoints") if pytestconfig.cache else tmp_path_factory.getbasetemp()
-        )
+        # Absent under `-p no:cacheprovider`.
+        cache = getattr(pytestconfig, "cache", None)
+        kept = cache.mkdir("checkpoints") if cache is not None else tmp_path_factory.getbasetemp()
         made = kept / f"tiny-{variant}-{MAKER_VERSION}"
         if not made.exists():
             part = made.with_suffix(".part")

@@ -5,14 +5,17 @@ from torch import Tensor
 
 from backend.code_predictor.weights import PredictorWeights
 
+# Of 32 bits, for each row.
+CONTROL_WORDS = 6
+
 
 class FrameBuffers:
     """Buffers for frames of `batch` requests; a captured graph reads and writes exactly these.
 
     In: inputs [2 * batch, talker_hidden], first every row's talker hidden state, then every row's
-    embedding of code 0; text_step [batch, talker_hidden]; codes[:, 0]; and what to draw with, `controls`
-    [batch, 5], one float64 column each: seed, frame, inverse_temperature (1 where greedy), noise (0 where
-    greedy, else 1), top_k. One tensor, so that it takes one copy; `unpack` fills the five of their own.
+    embedding of code 0; text_step [batch, talker_hidden]; codes[:, 0]; and what to draw with, each
+    [batch]: seed, frame, inverse_temperature (1 where greedy), noise (0 where greedy, else 1), top_k.
+    Those five are parts of `controls`, so that one copy fills them all.
     Out: codes [batch, groups] and next_embeds [batch, talker_hidden].
     """
 
@@ -25,14 +28,12 @@ class FrameBuffers:
 
         self.inputs = zeros(2 * batch, s.talker_hidden)
         self.text_step = zeros(batch, s.talker_hidden)
-        self.controls = zeros(batch, 5, dtype=torch.float64)
-        self.controls[:, 2] = 1
-        self.controls[:, 4] = s.codes
-        self.seed = zeros(batch, dtype=torch.long)
-        self.frame = zeros(batch, dtype=torch.int32)
-        self.inverse_temperature = zeros(batch, dtype=torch.float32)
-        self.noise = zeros(batch, dtype=torch.float32)
-        self.top_k = zeros(batch, dtype=torch.int32)
+        self.controls = zeros(CONTROL_WORDS * batch, dtype=torch.int32)
+        self.seed, self.frame, self.inverse_temperature, self.noise, self.top_k = split_controls(
+            self.controls
+        )
+        self.inverse_temperature.fill_(1)
+        self.top_k.fill_(s.codes)
         self.codes = zeros(batch, s.groups, dtype=torch.long)
         self.next_embeds = zeros(batch, s.talker_hidden)
         # The residual stream stays in float32: it is small, and every layer adds to it.
@@ -44,11 +45,6 @@ class FrameBuffers:
         cache = (s.layers, batch, s.kv_heads, s.positions, s.head_dim)
         self.keys, self.values = zeros(*cache), zeros(*cache)
 
-    def unpack(self) -> None:
-        columns = (self.seed, self.frame, self.inverse_temperature, self.noise, self.top_k)
-        for column, values in zip(columns, self.controls.unbind(1), strict=True):
-            column.copy_(values)
-
     def poison(self) -> None:
         """Makes everything a frame must compute unusable, so that a test sees what was not written."""
         for tensor in (self.next_embeds, self.stream, self.qkv, self.attended, self.gated, self.logits):
@@ -56,3 +52,18 @@ class FrameBuffers:
         self.keys.fill_(float("nan"))
         self.values.fill_(float("nan"))
         self.codes[:, 1:] = -1
+
+
+def split_controls(words: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Views of `words`, int32 [CONTROL_WORDS * batch]: seed int64, frame int32, inverse_temperature and
+    noise float32, top_k int32, each [batch].
+    """
+    batch = len(words) // CONTROL_WORDS
+    seed, frame, inverse_temperature, noise, top_k = words.split([2 * batch, *[batch] * 4])
+    return (
+        seed.view(torch.int64),
+        frame,
+        inverse_temperature.view(torch.float32),
+        noise.view(torch.float32),
+        top_k,
+    )

@@ -67,7 +67,13 @@ class CpuPredictor:
             self._rotary,
             b.inputs.float().numpy(),
             b.text_step.float().numpy(),
-            b.controls.numpy(),
+            (
+                b.seed.numpy(),
+                b.frame.numpy(),
+                b.inverse_temperature.numpy(),
+                b.noise.numpy(),
+                b.top_k.numpy(),
+            ),
             codes,
             next_embeds,
         )
@@ -287,6 +293,7 @@ def _predict(
     project, bias = projection
     final_norm, head_weights, embeddings, tables = codes_of
     cos, sin = rotary
+    seed, frame, inverse_temperature, noise, top_k = controls
     batch, groups = codes.shape
     hidden, dim = len(final_norm), 2 * cos.shape[1]
     cache = (len(layers[0]), batch, kv_heads, groups + 1, dim)
@@ -310,10 +317,9 @@ def _predict(
             _rms_norm(stream[row], final_norm, eps, normed[row])
         _products(head_weights[group - 1], normed, logits, False)
         for row in range(batch):
-            seed, frame, inverse_temperature, noise, top_k = controls[row]
             code = _choose(
-                logits[row], group, np.int64(seed), np.int64(frame), np.float32(inverse_temperature),
-                np.float32(noise), np.int64(top_k),
+                logits[row], group, seed[row], np.int64(frame[row]), inverse_temperature[row],
+                noise[row], np.int64(top_k[row]),
             )  # fmt: skip
             codes[row, group] = code
             _copy(tables[group - 1, code], stream[row])

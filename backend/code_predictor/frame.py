@@ -44,7 +44,6 @@ class Stages(Protocol):
 
 def predict_frame(stages: Stages, weights: PredictorWeights, buffers: FrameBuffers) -> None:
     shape, batch = weights.shape, buffers.batch
-    buffers.unpack()
     stages.project(buffers.inputs, weights, buffers.stream)
     run_layers(stages, weights, buffers, start=0, count=2)
     newest = buffers.stream[batch:]

@@ -2,8 +2,8 @@
 """The stages in Triton: five launches a layer, four for the codes. `plain` is the twin of each.
 
 A frame at batch 1 reads every weight 15 times for a few rows of arithmetic, so all that counts is
-to keep memory busy and launches few. What a row comes to does not depend on the others: rows are
-always taken in blocks of 16, and every sum runs in the same order for any batch.
+to keep memory busy, launches few and each kernel short from its first input to its last output. What
+a row comes to does not depend on the others: each is summed up by itself, in the same order in any batch.
 """
 
 from dataclasses import dataclass
@@ -18,18 +18,15 @@ from backend.code_predictor.noise import ROUNDS
 from backend.code_predictor.shape import PredictorShape
 from backend.code_predictor.weights import PredictorWeights
 
-# The least rows a tensor core takes at once.
-ROW_BLOCK = 16
-# Triton's interpreter multiplies the bits of bfloat16 as if they were integers, so it gets float32.
-INTERPRETED = bool(triton.knobs.runtime.interpret)
+# What one warp reads at once: 16 bytes of bfloat16 a thread.
+LANES = 256
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a matrix product is cut up: outputs of one program, inputs read at a time, warps."""
+    """How a matrix product is cut up: outputs of one program, and its warps."""
 
     outputs: int
-    inputs: int
     warps: int
 
 
@@ -37,11 +34,14 @@ class Tiles:
 class Launch:
     """Tuning, the same for all batch sizes so that a request's codes do not depend on its company."""
 
-    wide: Tiles = Tiles(outputs=16, inputs=256, warps=4)  # qkv and heads
-    gated: Tiles = Tiles(outputs=16, inputs=256, warps=4)
-    narrow: Tiles = Tiles(outputs=8, inputs=512, warps=4)  # attention and MLP outputs
-    # Programmatic dependent launch: a kernel starts, and reads its first weights, while the one
-    # before it ends.
+    wide: Tiles = Tiles(outputs=8, warps=8)  # qkv and heads
+    gated: Tiles = Tiles(outputs=4, warps=4)
+    narrow: Tiles = Tiles(outputs=4, warps=4)  # attention and MLP outputs
+    attend_warps: int = 4
+    draw_warps: int = 8
+    finish_warps: int = 8
+    # Programmatic dependent launch: a kernel starts, and reads its weights, while the one before it
+    # ends.
     overlap: bool = False
 
 
@@ -50,11 +50,43 @@ launch = Launch()
 
 def check_shape(shape: PredictorShape) -> None:
     """Raises ValueError for widths these kernels are not written for."""
-    for name, width in (("hidden", shape.hidden), ("mlp", shape.mlp), ("talker", shape.talker_hidden)):
-        if width % ROW_BLOCK:
-            raise ValueError(f"The {name} width, {width}, is no multiple of {ROW_BLOCK}.")
     if shape.head_dim & (shape.head_dim - 1) or shape.heads % shape.kv_heads:
         raise ValueError("Heads must be a power of two wide, and shared evenly.")
+
+
+@triton.jit
+def _after_those_before(OVERLAP: tl.constexpr):
+    """Results of the kernel ahead may be read only after this, those of earlier ones before it too."""
+    if OVERLAP:
+        # In this order, so that the next kernel starts only once all but this one are done.
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def _inputs(start, INPUTS: tl.constexpr, LANES: tl.constexpr):
+    """INPUTS places from `start`, as [INPUTS / LANES, 1, LANES]: a warp reads LANES side by side."""
+    return start + tl.arange(0, INPUTS // LANES)[:, None, None] * LANES + tl.arange(0, LANES)[None, None, :]
+
+
+@triton.jit
+def _weights(weight, norm, column, valid, k, width, NORM: tl.constexpr):
+    """[parts, OUTPUTS, LANES] of weight [outputs, width] in float32, times the norm's own weight."""
+    tile = tl.load(
+        weight + column[None, :, None] * width + k, mask=valid[None, :, None] & (k < width), other=0.0
+    )
+    tile = tile.to(tl.float32)
+    if NORM:
+        tile *= tl.load(norm + k, mask=k < width, other=0.0).to(tl.float32)
+    return tile
+
+
+@triton.jit
+def _row(x, row, rows, k, width, zero):
+    """One row of x [rows, width] in float32, laid out as the weights are; zeros beyond the last."""
+    return tl.load(x + row * width + k + zero, mask=(k + zero < width) & (row < rows), other=0.0).to(
+        tl.float32
+    )
 
 
 # Not specialised on what differs from call to call: each kind would be compiled by itself.
@@ -63,141 +95,138 @@ def _linear_kernel(
     x, weight, norm, bias, out,
     rows, outputs, width: tl.constexpr, eps,
     NORM: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, GATED: tl.constexpr, OVERLAP: tl.constexpr,
-    WIDEN: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    FIRST: tl.constexpr, SECOND: tl.constexpr, LANES: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     """out = x @ weight.T for x [rows, width] and weight [outputs, width].
 
     NORM takes RMSNorm(x) instead; its scale is known once the row is read, and applied to the sums.
     BIAS and ADD add to it, a vector or what `out` holds. GATED has twice the weight rows, all
     gates before all ups, and gives SiLU(gate) * up.
+
+    Every warp has whole rows of weights in registers, FIRST + SECOND wide, and sums up by itself: a
+    tensor core would want them by way of shared memory, which for a few rows of x takes longer.
     """
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    k = tl.arange(0, INPUTS)
-    valid_row, valid_column = row < rows, column < outputs
-    places = weight + column[None, :] * width + k[:, None]
-    # Weights are nobody's result: the first can be on their way before the kernel ahead is done.
-    ahead = tl.load(places, mask=valid_column[None, :], other=0.0)
-    ahead_up = ahead
+    valid = column < outputs
+    # Repeated for every output, so that x arrives in the registers where it is multiplied.
+    zero = tl.arange(0, OUTPUTS)[None, :, None] * 0
+    k = _inputs(0, FIRST, LANES)
+    # Weights are nobody's result: they can be on their way before the kernel ahead is done.
+    tile = _weights(weight, norm, column, valid, k, width, NORM)
     if GATED:
-        ahead_up = tl.load(places + outputs * width, mask=valid_column[None, :], other=0.0)
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    total = tl.zeros((ROWS, OUTPUTS), dtype=tl.float32)
-    total_up = tl.zeros((ROWS, OUTPUTS), dtype=tl.float32)
-    square = tl.zeros((ROWS,), dtype=tl.float32)
-    for start in range(0, width, INPUTS):
-        tile = ahead
-        tile_up = ahead_up
-        more = (start + INPUTS < width) & valid_column[None, :]
-        ahead = tl.load(places + start + INPUTS, mask=more, other=0.0)
+        tile_up = _weights(weight + outputs * width, norm, column, valid, k, width, NORM)
+    if SECOND > 0:
+        k2 = _inputs(FIRST, SECOND, LANES)
+        tile2 = _weights(weight, norm, column, valid, k2, width, NORM)
         if GATED:
-            ahead_up = tl.load(places + outputs * width + start + INPUTS, mask=more, other=0.0)
-        value = tl.load(x + row[:, None] * width + start + k[None, :], mask=valid_row[:, None], other=0.0)
+            tile2_up = _weights(weight + outputs * width, norm, column, valid, k2, width, NORM)
+    _after_those_before(OVERLAP)
+    ahead = _row(x, 0, rows, k, width, zero)
+    if SECOND > 0:
+        ahead2 = _row(x, 0, rows, k2, width, zero)
+    for row in range(rows):
+        value = ahead
+        ahead = _row(x, row + 1, rows, k, width, zero)
+        total = tl.sum(tile * value, axis=0)
         if NORM:
-            value = value.to(tl.float32)
-            square += tl.sum(value * value, axis=1)
-            value = value * tl.load(norm + start + k)[None, :].to(tl.float32)
-        value = value.to(tile.dtype)
-        if WIDEN:
-            value = value.to(tl.float32)
-            tile = tile.to(tl.float32)
-            tile_up = tile_up.to(tl.float32)
-        total = tl.dot(value, tile, total, input_precision="ieee")
+            square = tl.sum(value * value, axis=0)
         if GATED:
-            total_up = tl.dot(value, tile_up, total_up, input_precision="ieee")
-    if NORM:
-        scale = tl.rsqrt(square / width + eps)[:, None]
-        total *= scale
-        total_up *= scale
-    if GATED:
-        total = total / (1.0 + tl.exp(-total)) * total_up
-    if BIAS:
-        total += tl.load(bias + column, mask=valid_column, other=0.0)[None, :].to(tl.float32)
-    target = out + row[:, None] * outputs + column[None, :]
-    valid = valid_row[:, None] & valid_column[None, :]
-    if ADD:
-        total += tl.load(target, mask=valid, other=0.0)
-    tl.store(target, total.to(out.dtype.element_ty), mask=valid)
+            total_up = tl.sum(tile_up * value, axis=0)
+        if SECOND > 0:
+            value = ahead2
+            ahead2 = _row(x, row + 1, rows, k2, width, zero)
+            total += tl.sum(tile2 * value, axis=0)
+            if NORM:
+                square += tl.sum(value * value, axis=0)
+            if GATED:
+                total_up += tl.sum(tile2_up * value, axis=0)
+        result = tl.sum(total, axis=1)
+        if NORM:
+            scale = tl.rsqrt(tl.sum(square, axis=1) / width + eps)
+            result *= scale
+        if GATED:
+            up = tl.sum(total_up, axis=1)
+            if NORM:
+                up *= scale
+            result = result / (1.0 + tl.exp(-result)) * up
+        if BIAS:
+            result += tl.load(bias + column, mask=valid, other=0.0).to(tl.float32)
+        target = out + row * outputs + column
+        if ADD:
+            result += tl.load(target, mask=valid, other=0.0)
+        tl.store(target, result.to(out.dtype.element_ty), mask=valid)
 
 
 @triton.jit
-def _half_norm(first, second, weight, half, k, eps, HEAD: tl.constexpr):
-    """RMSNorm over heads held as two halves [heads, head_dim / 2]."""
-    square = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
-    scale = tl.rsqrt(square / HEAD + eps)[:, None]
-    first = first * scale * tl.load(weight + k)[None, :].to(tl.float32)
-    second = second * scale * tl.load(weight + half + k)[None, :].to(tl.float32)
-    return first, second
+def _normed_and_turned(row, weight, cos, sin, k, eps, HEAD: tl.constexpr):
+    """RMSNorm and rotation of one head, as two halves [HEAD / 2]: rotation turns one against the other."""
+    HALF: tl.constexpr = HEAD // 2
+    first = tl.load(row + k).to(tl.float32)
+    second = tl.load(row + HALF + k).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(first * first + second * second, axis=0) / HEAD + eps)
+    first = first * scale * tl.load(weight + k).to(tl.float32)
+    second = second * scale * tl.load(weight + HALF + k).to(tl.float32)
+    return first * cos - second * sin, second * cos + first * sin
 
 
-@triton.jit(do_not_specialize=["batch", "start"])
+@triton.jit(do_not_specialize=["batch", "start", "count"])
 def _attend_kernel(
     qkv, q_norm, k_norm, cos, sin, keys, values, out,
-    batch, kv_heads, positions, start, scaling, eps,
-    COUNT: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, POSITIONS: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    batch, kv_heads, positions, start, count, scaling, eps,
+    GROUP: tl.constexpr, HEAD: tl.constexpr, POSITIONS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """One request and one key head with its GROUP query heads: norm, rotate, cache, attend.
+    """One request and one query head: norm, rotate, cache, attend.
 
-    A head is held as two halves, since rotation turns one against the other.
+    The GROUP query heads of a key head each make its new key, which takes less than sharing it, and
+    write the same into the cache.
     """
     request = tl.program_id(0)
-    kv = tl.program_id(1)
+    head = tl.program_id(1)
+    kv = head // GROUP
     HALF: tl.constexpr = HEAD // 2
     k = tl.arange(0, HALF)
-    heads = tl.arange(0, GROUP)
     place = tl.arange(0, POSITIONS)
     cache = (request * kv_heads + kv) * positions * HEAD
     at = cache + place[:, None] * HEAD + k[None, :]
     row_width = (GROUP + 2) * kv_heads * HEAD
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    # Older positions were written by kernels long done.
     cached = (place < start)[:, None]
     key_first = tl.load(keys + at, mask=cached, other=0.0).to(tl.float32)
     key_second = tl.load(keys + at + HALF, mask=cached, other=0.0).to(tl.float32)
     value_first = tl.load(values + at, mask=cached, other=0.0).to(tl.float32)
     value_second = tl.load(values + at + HALF, mask=cached, other=0.0).to(tl.float32)
-    for new in tl.static_range(COUNT):
+    _after_those_before(OVERLAP)
+    for new in range(count):
         position = start + new
         row = qkv + (new * batch + request) * row_width
-        turn_cos = tl.load(cos + position * HALF + k)[None, :]
-        turn_sin = tl.load(sin + position * HALF + k)[None, :]
-        # The new key, as [1, half]; rounded as the cache holds it.
-        one = (GROUP * kv_heads + kv) * HEAD + tl.zeros((1,), tl.int32)[:, None] + k[None, :]
-        first = tl.load(row + one).to(tl.float32)
-        second = tl.load(row + one + HALF).to(tl.float32)
-        first, second = _half_norm(first, second, k_norm, HALF, k, eps, HEAD)
-        key_a = (first * turn_cos - second * turn_sin).to(keys.dtype.element_ty)
-        key_b = (second * turn_cos + first * turn_sin).to(keys.dtype.element_ty)
-        value_a = tl.load(row + one + kv_heads * HEAD)
-        value_b = tl.load(row + one + kv_heads * HEAD + HALF)
-        slot = cache + position * HEAD + tl.zeros((1,), tl.int32)[:, None] + k[None, :]
+        turn_cos = tl.load(cos + position * HALF + k)
+        turn_sin = tl.load(sin + position * HALF + k)
+        key_row = row + (GROUP * kv_heads + kv) * HEAD
+        key_a, key_b = _normed_and_turned(key_row, k_norm, turn_cos, turn_sin, k, eps, HEAD)
+        # Rounded as the cache holds it.
+        key_a = key_a.to(keys.dtype.element_ty)
+        key_b = key_b.to(keys.dtype.element_ty)
+        value_a = tl.load(key_row + kv_heads * HEAD + k)
+        value_b = tl.load(key_row + kv_heads * HEAD + HALF + k)
+        slot = cache + position * HEAD + k
         tl.store(keys + slot, key_a)
         tl.store(keys + slot + HALF, key_b)
         tl.store(values + slot, value_a)
         tl.store(values + slot + HALF, value_b)
         here = (place == position)[:, None]
-        key_first = tl.where(here, key_a.to(tl.float32), key_first)
-        key_second = tl.where(here, key_b.to(tl.float32), key_second)
-        value_first = tl.where(here, value_a.to(tl.float32), value_first)
-        value_second = tl.where(here, value_b.to(tl.float32), value_second)
+        key_first = tl.where(here, key_a.to(tl.float32)[None, :], key_first)
+        key_second = tl.where(here, key_b.to(tl.float32)[None, :], key_second)
+        value_first = tl.where(here, value_a.to(tl.float32)[None, :], value_first)
+        value_second = tl.where(here, value_b.to(tl.float32)[None, :], value_second)
 
-        head_at = (kv * GROUP + heads)[:, None] * HEAD + k[None, :]
-        first = tl.load(row + head_at).to(tl.float32)
-        second = tl.load(row + head_at + HALF).to(tl.float32)
-        first, second = _half_norm(first, second, q_norm, HALF, k, eps, HEAD)
-        query_a = (first * turn_cos - second * turn_sin)[:, None, :]
-        query_b = (second * turn_cos + first * turn_sin)[:, None, :]
-        scores = tl.sum(query_a * key_first[None, :, :] + query_b * key_second[None, :, :], axis=2) * scaling
-        scores = tl.where((place <= position)[None, :], scores, float("-inf"))
-        share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
-        share = (share / tl.sum(share, axis=1)[:, None])[:, :, None]
-        target = out + (new * batch + request) * GROUP * kv_heads * HEAD + head_at
-        tl.store(target, tl.sum(share * value_first[None, :, :], axis=1).to(out.dtype.element_ty))
-        tl.store(target + HALF, tl.sum(share * value_second[None, :, :], axis=1).to(out.dtype.element_ty))
+        query_a, query_b = _normed_and_turned(row + head * HEAD, q_norm, turn_cos, turn_sin, k, eps, HEAD)
+        scores = tl.sum(query_a[None, :] * key_first + query_b[None, :] * key_second, axis=1) * scaling
+        scores = tl.where(place <= position, scores, float("-inf"))
+        share = tl.exp(scores - tl.max(scores, axis=0))
+        share = (share / tl.sum(share, axis=0))[:, None]
+        target = out + ((new * batch + request) * GROUP * kv_heads + head) * HEAD + k
+        tl.store(target, tl.sum(share * value_first, axis=0).to(out.dtype.element_ty))
+        tl.store(target + HALF, tl.sum(share * value_second, axis=0).to(out.dtype.element_ty))
 
 
 @triton.jit
@@ -226,15 +255,11 @@ def _draw_kernel(
     """
     request = tl.program_id(0)
     code = tl.arange(0, BLOCK)
-    seed = tl.load(seeds + request)
-    frame = tl.load(frames + request)
     noise = tl.load(noises + request)
     top_k = tl.load(top_ks + request)
     inverse_temperature = tl.load(inverse_temperatures + request)
-    random = _gumbel(seed, frame, group, BLOCK, PHILOX_ROUNDS)
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    random = _gumbel(tl.load(seeds + request), tl.load(frames + request), group, BLOCK, PHILOX_ROUNDS)
+    _after_those_before(OVERLAP)
     plain = tl.load(logits + request * code_count + code, mask=code < code_count, other=float("-inf"))
     noisy = plain * inverse_temperature + noise * random
     noisy = tl.where(code < code_count, noisy, float("-inf"))
@@ -255,26 +280,32 @@ def _draw_kernel(
 @triton.jit
 def _finish_kernel(
     codes, embeddings, code0_embeds, text_step, out,
-    groups, code_count, width,
-    WIDTH: tl.constexpr, OVERLAP: tl.constexpr,
+    code_count, width, GROUPS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, width] = every code's embedding + text_step, for one request."""
+    """out [batch, width] = every code's embedding + text_step, for one request.
+
+    Without a real code 0 the row's codes become zeros.
+    """
     request = tl.program_id(0)
     k = tl.arange(0, WIDTH)
     inside = k < width
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    first = tl.load(codes + request * groups)
+    _after_those_before(OVERLAP)
+    first = tl.load(codes + request * GROUPS)
     real = (first >= 0) & (first < code_count)
     total = tl.zeros((WIDTH,), dtype=tl.float32)
-    for group in range(1, groups):
-        code = tl.where(real, tl.load(codes + request * groups + group), 0)
+    # Unrolled, so that all rows are on their way at once.
+    for group in tl.static_range(1, GROUPS):
+        code = tl.where(real, tl.load(codes + request * GROUPS + group), 0)
         row = (group - 1) * code_count + code
         total += tl.load(embeddings + row * width + k, mask=inside, other=0.0).to(tl.float32)
     given = tl.load(code0_embeds + request * width + k, mask=inside, other=0.0).to(tl.float32)
     text = tl.load(text_step + request * width + k, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + request * width + k, (given + total + text).to(out.dtype.element_ty), mask=inside)
+    # All codes above must have been read.
+    tl.debug_barrier()
+    every = tl.arange(0, BLOCK)
+    there = (every < GROUPS) & (real == 0)
+    tl.store(codes + request * GROUPS + every, every.to(tl.int64) * 0, mask=there)
 
 
 def project(inputs: Tensor, weights: PredictorWeights, stream: Tensor) -> None:
@@ -298,7 +329,7 @@ def gated_mlp(stream: Tensor, norm: Tensor, weight: Tensor, out: Tensor, eps: fl
 
 def attend(buffers: FrameBuffers, weights: PredictorWeights, layer: int, start: int, count: int) -> None:
     s, b, ready = weights.shape, buffers, weights.prepared
-    _attend_kernel[(b.batch, s.kv_heads)](
+    _attend_kernel[(b.batch, s.heads)](
         b.qkv,
         weights.q_norm[layer],
         weights.k_norm[layer],
@@ -311,12 +342,13 @@ def attend(buffers: FrameBuffers, weights: PredictorWeights, layer: int, start: 
         s.kv_heads,
         s.positions,
         start,
+        count,
         s.head_dim**-0.5,
         s.norm_eps,
-        COUNT=count,
         GROUP=s.heads // s.kv_heads,
         HEAD=s.head_dim,
         POSITIONS=triton.next_power_of_2(s.positions),
+        num_warps=launch.attend_warps,
         **_overlap(),
     )
 
@@ -340,6 +372,7 @@ def draw(buffers: FrameBuffers, weights: PredictorWeights, group: int) -> None:
         BLOCK=triton.next_power_of_2(s.codes),
         HIDDEN=triton.next_power_of_2(s.hidden),
         PHILOX_ROUNDS=ROUNDS,
+        num_warps=launch.draw_warps,
         **_overlap(),
     )
 
@@ -352,13 +385,14 @@ def finish(buffers: FrameBuffers, weights: PredictorWeights) -> None:
         b.inputs[b.batch :],
         b.text_step,
         b.next_embeds,
-        s.groups,
         s.codes,
         s.talker_hidden,
+        GROUPS=s.groups,
+        BLOCK=triton.next_power_of_2(s.groups),
         WIDTH=triton.next_power_of_2(s.talker_hidden),
+        num_warps=launch.finish_warps,
         **_overlap(),
     )
-    b.codes.mul_((b.codes[:, :1] >= 0) & (b.codes[:, :1] < s.codes))
 
 
 def _linear(
@@ -374,8 +408,9 @@ def _linear(
 ) -> None:
     rows, width = x.shape
     outputs = out.shape[1]
-    grid = (triton.cdiv(outputs, tiles.outputs), triton.cdiv(rows, ROW_BLOCK))
-    _linear_kernel[grid](
+    first = 1 << (width.bit_length() - 1)
+    second = triton.next_power_of_2(width - first) if width > first else 0
+    _linear_kernel[(triton.cdiv(outputs, tiles.outputs),)](
         x,
         weight,
         x if norm is None else norm,
@@ -389,18 +424,13 @@ def _linear(
         BIAS=bias is not None,
         ADD=kinds.get("ADD", False),
         GATED=kinds.get("GATED", False),
-        WIDEN=INTERPRETED,
-        ROWS=ROW_BLOCK,
+        FIRST=first,
+        SECOND=second,
+        LANES=min(LANES, second or first),
         OUTPUTS=tiles.outputs,
-        INPUTS=_dividing(width, tiles.inputs),
         num_warps=tiles.warps,
         **_overlap(),
     )
-
-
-def _dividing(width: int, most: int) -> int:
-    """The largest power of two up to `most` that divides `width`."""
-    return min(width & -width, most)
 
 
 def _overlap() -> dict[str, Any]:

@@ -96,7 +96,6 @@ def test_a_temperature_too_small_to_divide_by_is_greedy(temperature: float, top_
     assert torch.equal(tiny.codes, greedy.codes)
     buffers = FrameBuffers(weights, 3)
     write_controls(sampled(3, temperature=temperature), buffers)
-    buffers.unpack()
     assert buffers.inverse_temperature.tolist() == [1.0] * 3
 
 
@@ -104,7 +103,6 @@ def test_the_least_temperature_that_is_not_greedy_gives_finite_numbers() -> None
     weights = random_weights(SMALL, 6)
     buffers = FrameBuffers(weights, 1)
     write_controls(sampled(1, temperature=LEAST_TEMPERATURE), buffers)
-    buffers.unpack()
     assert buffers.noise.tolist() == [1.0]
     # Logits stay far below a million.
     assert (1e6 * buffers.inverse_temperature).isfinite().all()
