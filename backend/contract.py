@@ -16,11 +16,12 @@ NO_GRAPH_ON_CPU = "there is no CUDA graph on the CPU"
 
 
 class Task(StrEnum):
-    """The tasks of the Qwen3-TTS family, by vLLM-Omni's names."""
+    """How a voice is chosen. The first three are named as in vLLM-Omni, which has no name for the last."""
 
     VOICE_CLONE = "Base"
     NAMED_SPEAKER = "CustomVoice"
     VOICE_DESIGN = "VoiceDesign"
+    TEXT_ONLY = "TextOnly"  # the model speaks in a voice of its own choice
 
 
 class Phase(StrEnum):
@@ -173,6 +174,10 @@ class Capabilities:
     languages: tuple[str, ...]
     speakers: tuple[str, ...]
     supports_instruction: bool
+    # Whether a voice can be cloned from a clip without its transcript.
+    supports_x_vector: bool
+    # Whether a request may sample the code predictor in its own way.
+    supports_predictor_sampling: bool
     sample_rate_hz: int
     samples_per_frame: int
     max_text_chars: int

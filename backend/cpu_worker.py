@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import vllm.v1.worker.cpu_worker
 from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
@@ -20,9 +21,10 @@ class CpuARModelRunner(GPUARModelRunner, CPUModelRunner):
         if self.compilation_config.max_cudagraph_capture_size is None:
             self.compilation_config.max_cudagraph_capture_size = 0
         super()._init_talker_mtp()
-        # Upstream's talker, which benchmarks compare ours with, fixes its embeddings to bfloat16.
-        self.model._embedding_dtype = self.dtype
-        self.model._prompt_builder._embedding_dtype = self.dtype
+        # Upstream's Qwen3-TTS talker, which benchmarks compare ours with, fixes its embeddings to bfloat16.
+        if hasattr(self.model, "_prompt_builder"):
+            self.model._embedding_dtype = self.dtype
+            self.model._prompt_builder._embedding_dtype = self.dtype
         # CPUModelRunner makes device buffers views of their host halves once, in its
         # constructor; these are made after it, on model load.
         for name in _TALKER_MTP_BUFFERS:
@@ -39,6 +41,8 @@ class _CpuWorker(OmniWorkerMixin, CPUWorker):
     model_runner_cls: type[Any]
 
     def init_device(self) -> None:
+        # Some models pin what they will copy to a device, which PyTorch refuses to do where there is none.
+        torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore
         # CPUWorker.init_device names its runner class directly and has no hook for another.
         self.use_v2_model_runner = False
         module: Any = vllm.v1.worker.cpu_worker

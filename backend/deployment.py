@@ -9,10 +9,11 @@ from typing import Any
 
 from backend import checkpoint
 from backend.contract import SpeechError
+from backend.families.family import CheckpointError, ModelInfo
+from backend.families.registry import CONFIG_FILES, read_model_info
 from backend.memory_budget import kv_cache_bytes, memory_fractions, split_cores, talker_kv_cache_bytes
-from backend.model_info import CONFIG_FILES, CheckpointError, ModelInfo, read_model_info
 from backend.settings import GPU_MODEL, Settings
-from backend.stage_config import load_stage_config
+from backend.stage_config import StageNeeds, load_stage_config
 from backend.stage_schema import DECODER_STAGE, TALKER_STAGE, StageConfig
 
 logger = logging.getLogger(__name__)
@@ -108,27 +109,32 @@ def plan(settings: Settings) -> Deployment:
     on_gpu = _on_gpu(settings.device, current_platform.is_cuda(), current_platform.is_cpu())
     name, folder, notice = _find_model(settings.model, on_gpu)
     model = read_model_info(folder)
+    profiles = model.family.profiles
     stage_config = load_stage_config(
-        settings.stage_config or ("gpu" if on_gpu else "cpu"),
-        decoder_window_frames=model.decoder_window_frames,
+        settings.stage_config or (profiles.gpu if on_gpu else profiles.cpu), needs_of(model)
     )
     device = current_platform.get_device_name() if on_gpu else f"CPU, {len(os.sched_getaffinity(0))} cores"
     untrained_note = UNTRAINED_NOTE if checkpoint.is_untrained(folder) else ""
     for message in filter(None, (notice, untrained_note)):
         logger.warning(message)
-    logger.info("Model %s, task %s, on %s, by %s.", name, model.task.value, device, stage_config.source.name)
+    tasks = ", ".join(model.tasks)
+    logger.info("Model %s, task %s, on %s, by %s.", name, tasks, device, stage_config.source.name)
     return Deployment(name, model, stage_config, on_gpu, device, untrained_note, notice)
+
+
+def needs_of(model: ModelInfo) -> StageNeeds:
+    """What a stage configuration must fit."""
+    return StageNeeds(model.decoder_window_frames, model.codebooks, model.family.grows_chunks)
 
 
 def check_early(settings: Settings) -> None:
     """Finds, before anything slow begins, what is already wrong: a folder or stage file named badly."""
+    model = None
+    if settings.model is not None and Path(settings.model).exists():
+        model = read_model_info(Path(settings.model))
     if settings.stage_config is not None:
-        load_stage_config(settings.stage_config, decoder_window_frames=None)
-    if settings.model is None:
-        return
-    if Path(settings.model).exists():
-        read_model_info(Path(settings.model))
-    elif not _HUB_ID.fullmatch(settings.model):
+        load_stage_config(settings.stage_config, needs_of(model) if model else None)
+    if model is None and settings.model is not None and not _HUB_ID.fullmatch(settings.model):
         raise DeploymentError(
             f"There is no folder {settings.model}, and as a hub id it would be owner/name, "
             f"such as {GPU_MODEL}; check --model."

@@ -36,11 +36,11 @@ from backend.contract import (
     SpeechRequest,
 )
 from backend.deployment import Deployment, plan, vllm_is_for_cpu
+from backend.families.family import ModelInfo, Tokenize
 from backend.frame_stats import VARIABLE as FRAME_STATS_VARIABLE
 from backend.frame_stats import FrameStatsReader
 from backend.joins import Joiner
 from backend.leftovers import remove_leftovers
-from backend.model_info import ModelInfo
 from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
 from backend.predictor_request import PredictorRequest
@@ -97,7 +97,7 @@ class OmniSpeechEngine:
         self._stopping: asyncio.Event | None = None
         self._omni: Any = None
         self._deployment: Deployment | None = None
-        self._tokenize: prompt.Tokenize | None = None
+        self._tokenize: Tokenize | None = None
         self._frame_stats: FrameStatsReader | None = None
         self._graph_unavailable = NO_GRAPH_ON_CPU
 
@@ -144,9 +144,7 @@ class OmniSpeechEngine:
             raise unavailable
         assert deployment is not None
         assert loop is not None
-        prompt.check_request(
-            request, deployment.model, self._max_frames, deployment.stage_config.max_first_chunk_frames
-        )
+        prompt.check_request(request, deployment.model, self._max_frames, self._first_chunk_limit_frames)
         seed = secrets.randbelow(prompt.MAX_SEED + 1) if request.seed is None else request.seed
         ticket = self._admission.enter()
         run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
@@ -227,7 +225,7 @@ class OmniSpeechEngine:
         self._enter(Phase.LOADING, "finding the checkpoint")
         self._deployment = deployment = plan(self._settings)
         if deployment.on_gpu:
-            self._graph_unavailable = ""
+            self._graph_unavailable = deployment.model.family.foreign_predictor
         else:
             use_fork_server()
         if deployment.stage_config.has_request_ramps:
@@ -384,7 +382,7 @@ class OmniSpeechEngine:
             if left is not None and left < prompt.MIN_FRAMES:
                 break
             piece = replace(request, text=text, max_frames=left)
-            limit_frames = prompt.frame_limit(piece, self._max_frames, self._tokenizer)
+            limit_frames = prompt.frame_limit(piece, model, self._max_frames, self._tokenizer)
             before = progress.frames
             async for pcm in self._audio(run, piece, number, model, limit_frames):
                 progress.decoded(pcm, model)
@@ -401,16 +399,22 @@ class OmniSpeechEngine:
         self, run: EngineRun, piece: SpeechRequest, number: int, model: ModelInfo, limit_frames: int
     ) -> AsyncIterator[Pcm]:
         """One piece's audio as the decoder gives it out, each [samples]."""
-        asked = prompt.build_prompt(piece, model, self._tokenizer)
-        # All pieces' frames are counted for the one run.
-        wanted = PredictorRequest.of(piece, run.request_id, run.seed, self._default_mode)
-        wanted.write(asked["additional_information"])
+        asked = model.family.build_prompt(piece, model, self._tokenizer)
+        if not model.family.foreign_predictor:
+            # All pieces' frames are counted for the one run.
+            wanted = PredictorRequest.of(piece, run.request_id, run.seed, self._default_mode)
+            wanted.write(asked["additional_information"])
+        params = sampling_params(
+            self._omni.default_sampling_params_list,
+            piece,
+            run.seed,
+            limit_frames,
+            model.family.extra_args(run.seed),
+        )
         outputs = self._omni.generate(
             asked,
             request_id=f"{run.request_id}-{number}",
-            sampling_params_list=sampling_params(
-                self._omni.default_sampling_params_list, piece, run.seed, limit_frames
-            ),
+            sampling_params_list=params,
             output_modalities=["audio"],
         )
         async with contextlib.aclosing(outputs):
@@ -435,17 +439,19 @@ class OmniSpeechEngine:
             model=deployment.model_name,
             device=deployment.device,
             mode=self._default_mode,
-            tasks=(model.task,),
+            tasks=model.tasks,
             languages=model.languages,
             speakers=model.speakers,
             supports_instruction=model.supports_instruction,
+            supports_x_vector=model.supports_x_vector,
+            supports_predictor_sampling=not model.family.foreign_predictor,
             sample_rate_hz=model.sample_rate_hz,
             samples_per_frame=model.samples_per_frame,
-            max_text_chars=prompt.max_text_chars(model.task),
+            max_text_chars=min(prompt.max_text_chars(task, model) for task in model.tasks),
             max_frames=self._max_frames,
             # Without async chunks everything comes as one.
-            chunk_schedule_frames=config.chunk_schedule_frames or (self._max_frames,),
-            max_first_chunk_frames=config.max_first_chunk_frames,
+            chunk_schedule_frames=model.family.chunk_schedule_frames(config) or (self._max_frames,),
+            max_first_chunk_frames=self._first_chunk_limit_frames,
             notice=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={
                 "temperature": talker.temperature,
@@ -463,6 +469,11 @@ class OmniSpeechEngine:
     @property
     def _max_frames(self) -> int:
         return int(self._omni.default_sampling_params_list[0].max_tokens)
+
+    @property
+    def _first_chunk_limit_frames(self) -> int:
+        assert self._deployment is not None
+        return self._deployment.model.family.first_chunk_limit_frames(self._deployment.stage_config)
 
     def _tokenizer(self, text: str) -> list[int]:
         assert self._tokenize is not None
@@ -487,8 +498,8 @@ def _reason(error: Exception) -> str:
     return "its health check failed; the log says why"
 
 
-def _tokenizer(folder: Path) -> prompt.Tokenize:
+def _tokenizer(folder: Path) -> Tokenize:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
-    return lambda text: list(tokenizer(text, padding=False)["input_ids"])
+    return lambda text: list(tokenizer(text, padding=False, add_special_tokens=False)["input_ids"])

@@ -34,12 +34,15 @@ def cpu_platform_plugin() -> str | None:
 
 
 def register_models() -> None:
-    """Entry point: our talker and decoder under upstream's architecture names, wherever plugins are loaded.
+    """Entry point: our classes under upstream's architecture names, wherever plugins are loaded.
 
     In the registry of vLLM-Omni's own model configurations: upstream fills vLLM's global one anew
     each time it makes a stage's arguments, after it has loaded plugins.
     """
     from vllm_omni.model_executor.models import OmniModelRegistry
 
-    OmniModelRegistry.register_model("Qwen3TTSTalkerForConditionalGeneration", "backend.talker:Talker")
-    OmniModelRegistry.register_model("Qwen3TTSCode2Wav", "backend.decoder:Decoder")
+    from backend.families.registry import FAMILIES
+
+    for family in FAMILIES:
+        for architecture, ours in family.replaced_models.items():
+            OmniModelRegistry.register_model(architecture, ours)

@@ -3,7 +3,7 @@
 import time
 
 from backend.contract import AudioChunk, FinishReason, FrameStats, Mode, Pcm, RunReport
-from backend.model_info import ModelInfo
+from backend.families.family import ModelInfo
 
 
 class Progress:
@@ -50,7 +50,7 @@ class Progress:
         return RunReport(
             request_id=request_id,
             seed=seed,
-            mode=_mode(frame_stats),
+            mode="" if model.family.foreign_predictor else _mode(frame_stats),
             finish_reason=reason,
             chunks=self._chunks,
             frames=self.frames,

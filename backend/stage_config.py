@@ -6,6 +6,7 @@ later, in a stage process; here either is one sentence with file and line.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -27,8 +28,17 @@ from backend.stage_schema import (
 from backend.yaml_document import DocumentError, Location, YamlDocument, read_yaml
 
 PROFILE_DIR = Path(__file__).resolve().parent.parent / "stage_configs"
-CODEBOOKS = 16
-DECODER_WINDOW_FRAMES = 72
+
+
+@dataclass(frozen=True)
+class StageNeeds:
+    """What a model asks of its stage configuration."""
+
+    decoder_window_frames: int
+    # Codes in a frame.
+    codebooks: int
+    # Whether it knows `codec_chunk_ramp`.
+    grows_chunks: bool
 
 
 class StageConfigError(SpeechError):
@@ -47,13 +57,10 @@ def find_stage_config(path_or_profile: str | Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def load_stage_config(
-    path_or_profile: str | Path, *, decoder_window_frames: int | None = DECODER_WINDOW_FRAMES
-) -> StageConfig:
+def load_stage_config(path_or_profile: str | Path, needs: StageNeeds | None) -> StageConfig:
     """Reads and checks a deploy file, given by path or by the name of one in stage_configs/.
 
-    `decoder_window_frames` is the sliding window of the checkpoint's decoder; None skips
-    that check. Raises StageConfigError with one sentence.
+    `needs` is the model's part; None skips its checks. Raises StageConfigError with one sentence.
     """
     path = find_stage_config(path_or_profile)
     if path is None:
@@ -68,13 +75,13 @@ def load_stage_config(
         raise StageConfigError(str(error)) from error
     except ValidationError as error:
         raise StageConfigError(_sentence(document, error)) from error
-    for location, message in _problems(config, decoder_window_frames):
+    for location, message in _problems(config, needs):
         raise StageConfigError(f"{document.where(location)}: {message}")
     config._source = path
     return config
 
 
-def _problems(config: StageConfig, decoder_window_frames: int | None) -> Iterator[tuple[Location, str]]:
+def _problems(config: StageConfig, needs: StageNeeds | None) -> Iterator[tuple[Location, str]]:
     """What no single value can get wrong by itself, in the order a person would fix it."""
     stage_ids = [stage.stage_id for stage in config.stages]
     if sorted(stage_ids) != [TALKER_STAGE, DECODER_STAGE]:
@@ -84,9 +91,9 @@ def _problems(config: StageConfig, decoder_window_frames: int | None) -> Iterato
         )
         return
     yield from _connector_problems(config)
-    yield from _chunking_problems(config, decoder_window_frames)
+    yield from _chunking_problems(config, needs)
     for index, stage in enumerate(config.stages):
-        yield from _capacity_problems(config, stage, ("stages", index))
+        yield from _capacity_problems(config, stage, ("stages", index), needs)
     yield from _memory_problems(config)
 
 
@@ -114,19 +121,18 @@ def _connector_problems(config: StageConfig) -> Iterator[tuple[Location, str]]:
             )
 
 
-def _chunking_problems(
-    config: StageConfig, decoder_window_frames: int | None
-) -> Iterator[tuple[Location, str]]:
+def _chunking_problems(config: StageConfig, needs: StageNeeds | None) -> Iterator[tuple[Location, str]]:
     name = only_reference(config.decoder.input_connectors)
     location: Location = ("connectors", name, "extra")
     chunking = config.chunking
     steady = chunking.codec_chunk_frames
     if not config.async_chunk:
         return
-    if decoder_window_frames is not None and chunking.codec_left_context_frames < decoder_window_frames:
+    least_context = needs.decoder_window_frames if needs is not None else 0
+    if chunking.codec_left_context_frames < least_context:
         yield (
             (*location, "codec_left_context_frames"),
-            f"codec_left_context_frames must be at least {decoder_window_frames}, the decoder's window, "
+            f"codec_left_context_frames must be at least {least_context}, the decoder's window, "
             f"not {chunking.codec_left_context_frames}.",
         )
     initial = chunking.initial_codec_chunk_frames
@@ -136,6 +142,12 @@ def _chunking_problems(
             f"initial_codec_chunk_frames must be at most codec_chunk_frames ({steady}), not {initial}.",
         )
     ramp = chunking.codec_chunk_ramp
+    if ramp is not None and needs is not None and not needs.grows_chunks:
+        yield (
+            (*location, "codec_chunk_ramp"),
+            "codec_chunk_ramp is not for this model; set initial_codec_chunk_frames instead.",
+        )
+        return
     if ramp is None:
         if initial is None:
             yield location, "initial_codec_chunk_frames or codec_chunk_ramp is missing; set one of them."
@@ -149,7 +161,7 @@ def _chunking_problems(
 
 
 def _capacity_problems(
-    config: StageConfig, stage: Stage, location: Location
+    config: StageConfig, stage: Stage, location: Location, needs: StageNeeds | None
 ) -> Iterator[tuple[Location, str]]:
     batched = stage.max_num_batched_tokens
     batched_location: Location = (*location, "max_num_batched_tokens")
@@ -166,20 +178,21 @@ def _capacity_problems(
             f"max_tokens of stage {stage.stage_id} must be at most its max_model_len "
             f"({stage.max_model_len}), not {max_tokens}.",
         )
-    if stage.stage_id != DECODER_STAGE:
+    if stage.stage_id != DECODER_STAGE or needs is None:
         return
-    if batched % CODEBOOKS:
+    codes = needs.codebooks
+    if batched % codes:
         yield (
             batched_location,
-            f"max_num_batched_tokens of stage 1 must be a multiple of {CODEBOOKS}, the codes in a frame, "
+            f"max_num_batched_tokens of stage 1 must be a multiple of {codes}, the codes in a frame, "
             f"not {batched}.",
         )
     window = config.chunking.codec_left_context_frames + config.chunking.codec_chunk_frames
-    if batched < CODEBOOKS * window:
+    if batched < codes * window:
         yield (
             batched_location,
-            f"max_num_batched_tokens of stage 1 must be at least {CODEBOOKS * window} "
-            f"({CODEBOOKS} codes for each of {window} frames of left context and chunk), not {batched}.",
+            f"max_num_batched_tokens of stage 1 must be at least {codes * window} "
+            f"({codes} codes for each of {window} frames of left context and chunk), not {batched}.",
         )
 
 

@@ -30,6 +30,8 @@ class ConnectorExtra(Section):
     decode_cudagraph_batch_sizes: list[int] | None = None
     decode_cudagraph_capture_sizes: list[int] | None = None
     decode_enable_tf32: bool | None = None
+    # Of Audio8 TTS alone.
+    audio8_tts_codec_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     # In vLLM-Omni's own deploy files, though 0.30 reads none of the four for this model.
     codec_streaming: bool | None = None
     connector_get_sleep_s: float | None = None

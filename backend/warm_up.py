@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from backend.contract import SpeechRequest, Task
-from backend.model_info import ModelInfo
+from backend.families.family import ModelInfo
 from backend.reference_audio import load_reference_clip
 from backend.voices import load_preset_voices
 
@@ -26,22 +26,27 @@ def rounds(model: ModelInfo, most_at_once: int) -> Iterator[list[SpeechRequest]]
 
 
 def requests(model: ModelInfo) -> Iterator[SpeechRequest]:
-    """Requests that cover the checkpoint's task, the plainest last."""
-    match model.task:
+    """Requests that cover the checkpoint's tasks, the plainest last."""
+    for task in reversed(model.tasks):
+        yield from _requests(task, model)
+
+
+def _requests(task: Task, model: ModelInfo) -> Iterator[SpeechRequest]:
+    first, last = model.family.warm_up_frames
+    plain = SpeechRequest(TEXT, task, max_frames=first)
+    match task:
         case Task.VOICE_CLONE:
             voice = load_preset_voices()[0]
-            clip = load_reference_clip(voice.audio_path)
-            cloned = SpeechRequest(
-                TEXT, model.task, reference=clip, transcript=voice.transcript, max_frames=30
+            cloned = replace(
+                plain, reference=load_reference_clip(voice.audio_path), transcript=voice.transcript
             )
             yield cloned
-            yield replace(cloned, x_vector_only=True, stream=False)
-            yield replace(cloned, x_vector_only=True, max_frames=60)
+            if not model.supports_x_vector:
+                return
+            plain = replace(cloned, x_vector_only=True)
         case Task.NAMED_SPEAKER:
-            named = SpeechRequest(TEXT, model.task, speaker=model.speakers[0], max_frames=30)
-            yield replace(named, stream=False)
-            yield replace(named, max_frames=60)
+            plain = replace(plain, speaker=model.speakers[0])
         case Task.VOICE_DESIGN:
-            designed = SpeechRequest(TEXT, model.task, instruction=INSTRUCTION, max_frames=30)
-            yield replace(designed, stream=False)
-            yield replace(designed, max_frames=60)
+            plain = replace(plain, instruction=INSTRUCTION)
+    yield replace(plain, stream=False)
+    yield replace(plain, max_frames=last)

@@ -42,6 +42,8 @@ CAPABILITIES = Capabilities(
     languages=("Auto", "English", "German", "Chinese"),
     speakers=(),
     supports_instruction=False,
+    supports_x_vector=True,
+    supports_predictor_sampling=True,
     sample_rate_hz=SAMPLE_RATE_HZ,
     samples_per_frame=SAMPLES_PER_FRAME,
     max_text_chars=600,
@@ -61,6 +63,16 @@ NAMED_SPEAKERS = replace(
 )
 VOICE_DESIGN = replace(
     CAPABILITIES, model="Fake-TTS-VoiceDesign", tasks=(Task.VOICE_DESIGN,), supports_instruction=True
+)
+
+# As Audio8 TTS: a voice of the model's choice, or one from a clip with its transcript.
+TEXT_OR_CLIP = replace(
+    CAPABILITIES,
+    model="Fake-TTS-TextOrClip",
+    tasks=(Task.TEXT_ONLY, Task.VOICE_CLONE),
+    languages=("Auto",),
+    supports_x_vector=False,
+    supports_predictor_sampling=False,
 )
 
 

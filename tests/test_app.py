@@ -35,7 +35,7 @@ def test_help_names_every_flag_and_its_variable(tmp_path: Path) -> None:
     ("model", "said"),
     [
         ("/no/such/folder", "There is no folder /no/such/folder"),
-        ("{here}", "is not a Qwen3-TTS checkpoint: config.json cannot be read"),
+        ("{here}", "is not a checkpoint: config.json cannot be read"),
     ],
 )
 def test_a_wrong_model_ends_at_once_with_one_sentence(model: str, said: str, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import yaml
 from backend import deployment
 from backend.checkpoint import BUNDLED_DIR, Variant
 from backend.contract import SpeechError, Task
-from backend.deployment import Deployment, DeploymentError, check_early, plan
+from backend.deployment import Deployment, DeploymentError, check_early, needs_of, plan
+from backend.families.family import CheckpointError
+from backend.families.registry import read_model_info
 from backend.memory_budget import GIB
-from backend.model_info import CheckpointError, read_model_info
 from backend.settings import GPU_MODEL, Settings
 from backend.stage_config import PROFILE_DIR, load_stage_config
 
@@ -50,7 +51,7 @@ def on_cpu() -> None:
 
 def tiny_deployment(folder: Path, *, on_gpu: bool) -> Deployment:
     model = read_model_info(folder)
-    stages = load_stage_config("gpu" if on_gpu else "cpu", decoder_window_frames=model.decoder_window_frames)
+    stages = load_stage_config("gpu" if on_gpu else "cpu", needs_of(model))
     return Deployment("tiny", model, stages, on_gpu, "some device", "")
 
 
@@ -178,7 +179,7 @@ def test_a_hub_model_is_downloaded_and_a_folder_is_not(
 def test_the_plan_for_a_cpu(variant: Variant, task: Task, tiny_checkpoint: TinyCheckpoint) -> None:
     folder = tiny_checkpoint(variant)
     made = plan(settings(model=str(folder)))
-    assert (made.model.task, made.on_gpu) == (task, False)
+    assert (made.model.tasks, made.on_gpu) == ((task,), False)
     assert made.model_name == str(folder)
     assert made.device == f"CPU, {len(os.sched_getaffinity(0))} cores"
     assert made.stage_config.source.name == "cpu.yaml"
@@ -256,7 +257,7 @@ def test_another_model_on_the_hub_is_refused_before_its_weights_are_downloaded(
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    with pytest.raises(CheckpointError, match="not a Qwen3-TTS"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of Qwen3-TTS"):
         deployment._find_model("someone/llama", on_gpu=True)
     assert asked == [["config.json", "speech_tokenizer/config.json"]]
 
@@ -284,7 +285,7 @@ def test_a_checkpoint_is_sampled_as_it_says_and_a_stage_configuration_wins(
     text = (PROFILE_DIR / "cpu.yaml").read_text()
     mine.write_text(text.replace("min_tokens: 2\n", "min_tokens: 2\n      temperature: 1.3\n", 1))
     made = replace(
-        tiny_deployment(tiny_checkpoint("base"), on_gpu=False), stage_config=load_stage_config(mine)
+        tiny_deployment(tiny_checkpoint("base"), on_gpu=False), stage_config=load_stage_config(mine, None)
     )
     _, talker, _ = written(made, tmp_path)
     assert talker["default_sampling_params"]["temperature"] == 1.3

@@ -14,8 +14,14 @@ import soundfile
 from backend import prompt
 from backend.checkpoint import Variant
 from backend.contract import InvalidRequest, ReferenceClip, SpeechRequest, Task
-from backend.model_info import ModelInfo, read_model_info
-from backend.prompt import MAX_TEXT_CHARS, additional_information, build_prompt, check_request, clean_text
+from backend.families.family import ModelInfo, Tokenize
+from backend.families.qwen3_prompt import (
+    additional_information,
+    build_prompt,
+    reference_frames,
+)
+from backend.families.registry import read_model_info
+from backend.prompt import MAX_TEXT_CHARS, check_request, clean_text
 
 TinyCheckpoint = Callable[[Variant], Path]
 VARIANT_OF_TASK: dict[Task, Variant] = {
@@ -133,8 +139,8 @@ def test_a_first_chunk_fixed_by_the_stage_configuration_cannot_be_asked_for(mode
     assert sentence == "The stage configuration fixes the first chunk; leave its size out."
 
 
-@pytest.mark.parametrize("loaded", Task)
-@pytest.mark.parametrize("asked", Task)
+@pytest.mark.parametrize("loaded", PLAIN)
+@pytest.mark.parametrize("asked", PLAIN)
 def test_only_the_loaded_checkpoint_s_own_task_is_served(loaded: Task, asked: Task, model: Models) -> None:
     if asked is loaded:
         check_request(PLAIN[asked], model(loaded), 2048, 25)
@@ -210,7 +216,7 @@ def test_only_a_clip_cloned_in_context_is_followed_by_half_a_second_of_silence()
 def test_a_partial_last_frame_of_the_clip_counts(model: Models) -> None:
     base = model(Task.VOICE_CLONE)
     frames = [
-        prompt.reference_frames(ReferenceClip(np.zeros(n, np.float32), 24_000), base)
+        reference_frames(ReferenceClip(np.zeros(n, np.float32), 24_000), base)
         for n in (1920, 1921, 24_000, 24_001)
     ]
     assert frames == [1, 2, 13, 13]
@@ -247,9 +253,11 @@ def test_an_x_vector_clone_carries_no_transcript() -> None:
     assert info["x_vector_only_mode"] == [True]
 
 
-def test_frame_limit_is_the_wish_or_by_the_length_of_the_text() -> None:
+def test_frame_limit_is_the_wish_or_by_the_length_of_the_text(model: Models) -> None:
+    base = model(Task.VOICE_CLONE)
+
     def limit(**values: Any) -> int:
-        return prompt.frame_limit(replace(X_VECTOR, **values), 2048, words)
+        return prompt.frame_limit(replace(X_VECTOR, **values), base, 2048, words)
 
     assert limit(max_frames=5) == 5
     assert limit(text="Short.") == 192
@@ -258,7 +266,7 @@ def test_frame_limit_is_the_wish_or_by_the_length_of_the_text() -> None:
 
 
 @pytest.fixture(scope="session")
-def upstream() -> Callable[[ModelInfo, prompt.Tokenize, dict[str, Any]], int]:
+def upstream() -> Callable[[ModelInfo, Tokenize, dict[str, Any]], int]:
     """vLLM-Omni's own adapter, as its HTTP server uses it, with as little of a server as that takes."""
     pytest.importorskip("vllm_omni", reason="vLLM-Omni is not installed")
     from vllm_omni.entrypoints.openai.tts_adapters.qwen3_tts import Qwen3TTSAdapter
@@ -269,7 +277,7 @@ def upstream() -> Callable[[ModelInfo, prompt.Tokenize, dict[str, Any]], int]:
         def __init__(self, ctx: Any) -> None:
             self.ctx = ctx
 
-    def estimate(model: ModelInfo, tokenize: prompt.Tokenize, params: dict[str, Any]) -> int:
+    def estimate(model: ModelInfo, tokenize: Tokenize, params: dict[str, Any]) -> int:
         talker = SimpleNamespace(codec_language_id=model.language_ids, spk_is_dialect=model.speaker_dialects)
         config = SimpleNamespace(hf_config=SimpleNamespace(talker_config=talker))
         server = SimpleNamespace(_tts_tokenizer=lambda text, padding: {"input_ids": tokenize(text)})
@@ -320,4 +328,4 @@ def test_a_clip_of_whole_frames_counts_exactly_those(model: Models) -> None:
     checkpoint = model(Task.VOICE_CLONE)
     for frames in range(12, 382):
         whole = clip(np.zeros(frames * checkpoint.samples_per_frame))
-        assert prompt.reference_frames(whole, checkpoint) == frames
+        assert reference_frames(whole, checkpoint) == frames

@@ -1,14 +1,17 @@
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from backend.chunk_ramp import ramp_from_first_chunk
-from backend.stage_config import PROFILE_DIR, StageConfigError, load_stage_config, profile_names
+from backend.stage_config import PROFILE_DIR, StageConfigError, StageNeeds, load_stage_config, profile_names
 from backend.stage_schema import Stage, StageConfig
 
+QWEN3_TTS = StageNeeds(decoder_window_frames=72, codebooks=16, grows_chunks=True)
+QWEN3_PROFILES = ("cpu", "gpu", "gpu_low_latency", "gpu_throughput")
+AUDIO8_PROFILES = ("audio8_cpu", "audio8_gpu")
 GPU_TEXT = (PROFILE_DIR / "gpu.yaml").read_text()
 # Sampling is the checkpoint's own there; a person may write their own beside it.
 OWN_SAMPLING = """min_tokens: 2
@@ -27,9 +30,13 @@ def edited(tmp_path: Path, old: str, new: str) -> Path:
     return path
 
 
-def refusal(path: Path | str, **options: Any) -> str:
+def load(path: Path | str, needs: StageNeeds | None = QWEN3_TTS) -> StageConfig:
+    return load_stage_config(path, needs)
+
+
+def refusal(path: Path | str, needs: StageNeeds | None = QWEN3_TTS) -> str:
     with pytest.raises(StageConfigError) as refused:
-        load_stage_config(path, **options)
+        load(path, needs)
     message = str(refused.value)
     assert "\n" not in message
     assert message.endswith((".", "?"))
@@ -45,21 +52,21 @@ def highest_gapless_rtf(frames: tuple[int, ...]) -> float:
     return min(sum(frames[:k]) / sum(frames[1 : k + 1]) for k in range(1, len(frames)))
 
 
-@pytest.mark.parametrize("profile", ["gpu", "gpu_low_latency", "gpu_throughput", "cpu"])
+@pytest.mark.parametrize("profile", QWEN3_PROFILES)
 def test_every_profile_loads_by_name_and_by_path(profile: str) -> None:
-    by_path = load_stage_config(PROFILE_DIR / f"{profile}.yaml")
-    assert load_stage_config(profile) == by_path
+    by_path = load(PROFILE_DIR / f"{profile}.yaml")
+    assert load(profile) == by_path
     assert by_path.source == PROFILE_DIR / f"{profile}.yaml"
     assert by_path.chunking.codec_left_context_frames == 72
 
 
 def test_profiles_are_the_files_of_the_folder() -> None:
-    assert profile_names() == ("cpu", "gpu", "gpu_low_latency", "gpu_throughput")
+    assert profile_names() == (*AUDIO8_PROFILES, *QWEN3_PROFILES)
 
 
 def test_vllm_omnis_own_file_loads() -> None:
     deploy = pytest.importorskip("vllm_omni").__path__[0]
-    config = load_stage_config(Path(deploy) / "deploy" / "qwen3_tts.yaml")
+    config = load(Path(deploy) / "deploy" / "qwen3_tts.yaml")
     assert config.chunk_schedule_frames == (1, 25)
     assert config.max_concurrency == 64
 
@@ -77,19 +84,19 @@ def test_concurrency_is_what_both_stages_hold(tmp_path: Path) -> None:
     path = edited(
         tmp_path, "    dtype: bfloat16\n    max_num_seqs: 16", "    dtype: bfloat16\n    max_num_seqs: 3"
     )
-    assert load_stage_config(path).max_concurrency == 3
+    assert load(path).max_concurrency == 3
 
 
 def test_profiles_stream_without_gaps_up_to_the_rtf_they_promise() -> None:
     promised = {"gpu": 0.16, "gpu_low_latency": 0.5, "gpu_throughput": 0.6, "cpu": 0.75}
     for profile, rtf in promised.items():
-        schedule = load_stage_config(profile).chunk_schedule_frames
+        schedule = load(profile).chunk_schedule_frames
         assert schedule[-1] == 25
         assert highest_gapless_rtf(schedule) >= rtf, profile
 
 
 def test_first_chunk_of_a_request_starts_the_schedule() -> None:
-    gpu, cpu = load_stage_config("gpu"), load_stage_config("cpu")
+    gpu, cpu = load("gpu"), load("cpu")
     assert gpu.max_first_chunk_frames == cpu.max_first_chunk_frames == 25
     assert ramp_from_first_chunk(1, gpu.chunk_schedule_frames, 25) == (1, 25)
     assert ramp_from_first_chunk(8, cpu.chunk_schedule_frames, 25) == (8, 8, 8, 8, 10, 14, 19, 25)
@@ -99,19 +106,19 @@ def test_first_chunk_of_a_request_starts_the_schedule() -> None:
 
 @pytest.mark.parametrize("first", range(1, 26))
 def test_chunks_never_shrink(first: int) -> None:
-    schedule = ramp_from_first_chunk(first, load_stage_config("cpu").chunk_schedule_frames, 25)
+    schedule = ramp_from_first_chunk(first, load("cpu").chunk_schedule_frames, 25)
     assert schedule[0] == first
     assert all(a <= b for a, b in pairwise(schedule))
 
 
 def test_a_ramp_under_the_second_runner_fixes_the_first_chunk() -> None:
-    config = load_stage_config("gpu_low_latency")
+    config = load("gpu_low_latency")
     assert config.max_first_chunk_frames == 0
     assert config.chunk_schedule_frames == (1, 2, 4, 8, 16, 25)
 
 
 def test_without_async_chunks_nothing_is_streamed(tmp_path: Path) -> None:
-    config = load_stage_config(edited(tmp_path, "async_chunk: true", "async_chunk: false"))
+    config = load(edited(tmp_path, "async_chunk: true", "async_chunk: false"))
     assert config.chunk_schedule_frames == ()
     assert config.max_first_chunk_frames == 0
 
@@ -222,20 +229,33 @@ def test_memory_fractions_on_one_card_add_up_to_one(
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(data))
     if fits:
-        assert load_stage_config(path).decoder.gpu_memory_utilization == 0.4
+        assert load(path).decoder.gpu_memory_utilization == 0.4
         return
     assert "add up to at most 1, not 1.10." in refusal(path)
     data["stages"][1]["devices"] = "1"
     path.write_text(yaml.safe_dump(data))
-    assert load_stage_config(path).decoder.devices == "1"
+    assert load(path).decoder.devices == "1"
 
 
 def test_left_context_follows_the_checkpoints_decoder(tmp_path: Path) -> None:
-    assert "must be at least 100" in refusal("gpu", decoder_window_frames=100)
-    assert load_stage_config("gpu", decoder_window_frames=16).chunking.codec_left_context_frames == 72
+    assert "must be at least 100" in refusal("gpu", replace(QWEN3_TTS, decoder_window_frames=100))
+    assert load("gpu", replace(QWEN3_TTS, decoder_window_frames=16)).chunking.codec_left_context_frames == 72
     path = edited(tmp_path, "codec_left_context_frames: 72", "codec_left_context_frames: 50")
-    assert load_stage_config(path, decoder_window_frames=50).chunking.codec_left_context_frames == 50
-    assert load_stage_config(path, decoder_window_frames=None).chunking.codec_left_context_frames == 50
+    assert load(path, replace(QWEN3_TTS, decoder_window_frames=50)).chunking.codec_left_context_frames == 50
+    assert load(path, None).chunking.codec_left_context_frames == 50
+
+
+def test_a_model_with_other_frames_gets_other_limits() -> None:
+    audio8 = StageNeeds(decoder_window_frames=25, codebooks=10, grows_chunks=False)
+    for profile in AUDIO8_PROFILES:
+        assert load(profile, audio8).max_first_chunk_frames == 25
+    assert "must be a multiple of 10, the codes in a frame" in refusal("gpu", audio8)
+
+
+def test_a_ramp_is_refused_where_the_model_knows_none() -> None:
+    sentence = refusal("cpu", replace(QWEN3_TTS, grows_chunks=False))
+    line = line_of(PROFILE_DIR / "cpu.yaml", "codec_chunk_ramp: [4")
+    assert f"cpu.yaml, line {line}: codec_chunk_ramp is not for this model; set" in sentence
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "just words\n", "# nothing\n"])
@@ -254,13 +274,13 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_profile_lists_the_known_ones() -> None:
-    assert "cpu, gpu, gpu_low_latency, gpu_throughput" in refusal("fast")
+    assert "audio8_gpu, cpu, gpu, gpu_low_latency, gpu_throughput" in refusal("fast")
 
 
 def test_the_written_file_fills_gaps_and_keeps_what_the_file_says(tmp_path: Path) -> None:
     path = edited(tmp_path, "    max_num_seqs: 16", "    max_num_seqs: 16\n    gpu_memory_utilization: 0.5")
     written = tmp_path / "deploy.yaml"
-    load_stage_config(path).write_deploy_file(
+    load(path).write_deploy_file(
         written,
         memory_fractions={0: 0.2, 1: 0.1},
         kv_cache_bytes={0: 1000},
@@ -275,20 +295,20 @@ def test_the_written_file_fills_gaps_and_keeps_what_the_file_says(tmp_path: Path
     assert decoder["env"] == {"VLLM_CPU_OMP_THREADS_BIND": "1"}
 
 
-@pytest.mark.parametrize("profile", ["gpu", "gpu_low_latency", "gpu_throughput", "cpu"])
+@pytest.mark.parametrize("profile", profile_names())
 def test_the_written_file_says_what_the_profile_says(tmp_path: Path, profile: str) -> None:
     written = tmp_path / "deploy.yaml"
-    load_stage_config(profile).write_deploy_file(written)
+    load(profile, None).write_deploy_file(written)
     assert yaml.safe_load(written.read_text()) == yaml.safe_load(
         (PROFILE_DIR / f"{profile}.yaml").read_text()
     )
 
 
-@pytest.mark.parametrize("profile", ["gpu", "gpu_low_latency", "gpu_throughput", "cpu"])
+@pytest.mark.parametrize("profile", profile_names())
 def test_vllm_omni_reads_the_written_file(tmp_path: Path, profile: str) -> None:
     stage_config = pytest.importorskip("vllm_omni.config.stage_config")
     written = tmp_path / "deploy.yaml"
-    config = load_stage_config(profile)
+    config = load(profile, None)
     config.write_deploy_file(written, memory_fractions={0: 0.2, 1: 0.1})
     deploy = stage_config.load_deploy_config(written)
     assert deploy.model_runner == config.model_runner

@@ -7,7 +7,7 @@ import pytest
 
 from backend.contract import Capabilities, InvalidRequest, ReferenceClip, SpeechRequest, Task
 from backend.voices import PresetVoice
-from tests.fakes import CAPABILITIES, NAMED_SPEAKERS, VOICE_DESIGN
+from tests.fakes import CAPABILITIES, NAMED_SPEAKERS, TEXT_OR_CLIP, VOICE_DESIGN
 from ui.request import OWN_CLIP, Fields, build_request
 
 VOICES = [
@@ -48,6 +48,19 @@ def test_in_context_cloning_takes_the_transcript_along() -> None:
 )
 def test_without_a_transcript_only_the_x_vector_is_used(fields: Fields) -> None:
     assert build(fields).x_vector_only is True
+
+
+def test_a_model_that_needs_the_transcript_gets_it_whatever_the_hidden_fields_say() -> None:
+    fields = Fields("Hello", voice="ada", x_vector_only=True, predictor_temperature=0.9, predictor_top_k=50)
+    request = build_request(fields, Task.VOICE_CLONE, TEXT_OR_CLIP, VOICES, load)
+    assert (request.x_vector_only, request.transcript) == (False, "What Ada says.")
+    assert (request.predictor_temperature, request.predictor_top_k) == (None, None)
+
+
+def test_text_alone_takes_no_voice() -> None:
+    request = build(Fields("Hello", voice="ada", own_clip="mine.wav"), TEXT_OR_CLIP)
+    assert request.task is Task.TEXT_ONLY
+    assert (request.reference, request.speaker, request.transcript) == (None, None, "")
 
 
 @pytest.mark.parametrize("voice", [OWN_CLIP, None, ""])

@@ -58,11 +58,13 @@ def task_updates(task: Task, capabilities: Capabilities, voices: Sequence[Preset
             placeholder=_DESIGN_HINT if design else _INSTRUCTION_HINT,
             info=None if design else "How to say it (optional)",
         ),
-        **voice_updates(voice, task, voices),
+        **voice_updates(voice, task, capabilities, voices),
     }
 
 
-def voice_updates(voice: str | None, task: Task, voices: Sequence[PresetVoice]) -> dict[str, Any]:
+def voice_updates(
+    voice: str | None, task: Task, capabilities: Capabilities, voices: Sequence[PresetVoice]
+) -> dict[str, Any]:
     """Updates by field name for the fields that depend on the chosen voice."""
     preset = next((candidate for candidate in voices if candidate.name == voice), None)
     cloning = task is Task.VOICE_CLONE
@@ -71,7 +73,7 @@ def voice_updates(voice: str | None, task: Task, voices: Sequence[PresetVoice]) 
         "preset_audio": gr.Audio(value=str(preset.audio_path) if cloning and preset else None),
         "voice_note": gr.Markdown(preset.description if preset else ""),
         "own_voice": gr.Group(visible=cloning and preset is None),
-        "x_vector_only": gr.Checkbox(visible=cloning),
+        "x_vector_only": gr.Checkbox(visible=cloning and capabilities.supports_x_vector),
     }
 
 
@@ -88,14 +90,25 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
             visible=len(capabilities.tasks) > 1,
         ),
         "language": gr.Dropdown(
-            choices=list(languages), value="Auto" if "Auto" in languages else languages[0]
+            choices=list(languages),
+            value="Auto" if "Auto" in languages else languages[0],
+            visible=len(languages) > 1,
+        ),
+        "transcript": gr.Textbox(
+            info=_TRANSCRIPT_OPTIONAL if capabilities.supports_x_vector else _TRANSCRIPT_NEEDED
         ),
         "meter": gr.update(max_chars=capabilities.max_text_chars, chars_per_s=capabilities.chars_per_s),
         # Values rather than placeholders: Gradio's number field turns an empty value into 0.
         "temperature": gr.Number(value=capabilities.defaults.get("temperature", 0.9)),
         "top_k": gr.Number(value=capabilities.defaults.get("top_k", 50)),
-        "predictor_temperature": gr.Number(value=capabilities.defaults.get("predictor_temperature", 0.9)),
-        "predictor_top_k": gr.Number(value=capabilities.defaults.get("predictor_top_k", 50)),
+        "predictor_temperature": gr.Number(
+            value=capabilities.defaults.get("predictor_temperature", 0.9),
+            visible=capabilities.supports_predictor_sampling,
+        ),
+        "predictor_top_k": gr.Number(
+            value=capabilities.defaults.get("predictor_top_k", 50),
+            visible=capabilities.supports_predictor_sampling,
+        ),
         "max_length_s": gr.Number(value=longest_s, maximum=longest_s),
         "first_chunk_frames": gr.Number(
             value=capabilities.chunk_schedule_frames[0],
@@ -111,7 +124,7 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
 def compare_updates(capabilities: Capabilities) -> dict[str, Any]:
     """Updates by field name for the Compare tab: whether modes can be compared, and if not, why."""
     reason = capabilities.graph_unavailable
-    sentence = f"Nothing to compare: {reason}, so every run is eager." if reason else ""
+    sentence = f"Nothing to compare: {reason}." if reason else ""
     return {
         "compare_reason": gr.Markdown(value=sentence, visible=bool(reason)),
         "compare_start": gr.Button(interactive=not reason),
@@ -122,6 +135,9 @@ _TASK_LABELS = {
     Task.VOICE_CLONE: "Clone a voice",
     Task.NAMED_SPEAKER: "Named voice",
     Task.VOICE_DESIGN: "Design a voice",
+    Task.TEXT_ONLY: "A voice of the model's choice",
 }
+_TRANSCRIPT_OPTIONAL = "Optional; lets the model follow the clip's rhythm too"
+_TRANSCRIPT_NEEDED = "What the clip says, word for word"
 _DESIGN_HINT = "A calm, low male voice with a slight rasp, close to the microphone"
 _INSTRUCTION_HINT = "Cheerfully, a little out of breath"

@@ -64,9 +64,7 @@ def voice_fields() -> dict[str, Any]:
             elem_id="own-clip",
         )
         fields["clip_note"] = gr.Markdown(visible=False, padding=True, elem_id="clip-note")
-        fields["transcript"] = gr.Textbox(
-            label="Transcript of the clip", info="Optional; lets the model follow the clip's rhythm too"
-        )
+        fields["transcript"] = gr.Textbox(label="Transcript of the clip")
     fields["x_vector_only"] = gr.Checkbox(
         value=True,
         visible=False,

@@ -14,7 +14,7 @@ def mode_switch(capabilities: Capabilities | None = None) -> Any:
         choices=[str(mode) for mode in Mode],
         value=str(Mode.EAGER if reason else Mode.GRAPH),
         label="Code predictor",
-        info=f"Always eager: {reason}." if reason else "One CUDA graph a frame, or one launch after another",
+        info=f"No choice: {reason}." if reason else "One CUDA graph a frame, or one launch after another",
         interactive=not reason,
         elem_id="mode",
     )

@@ -225,7 +225,10 @@ def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
         return pick(task_updates(Task(name), capabilities, page.voices)) if capabilities else {}
 
     def voice_chosen(voice: str | None, task: str | None) -> dict[Any, Any]:
-        return pick(voice_updates(voice, task_of(task), page.voices))
+        capabilities = page.engine.capabilities
+        if capabilities is None:
+            return {}
+        return pick(voice_updates(voice, task_of(task), capabilities, page.voices))
 
     by_voice = [
         fields[n] for n in ("preset_voice", "preset_audio", "voice_note", "own_voice", "x_vector_only")

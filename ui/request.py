@@ -55,7 +55,11 @@ def build_request(
         clip, transcript = _clip_and_transcript(fields, voices)
         reference = load_clip(clip)
         # In-context cloning needs the clip's words; without them only the voice can be taken.
-        x_vector_only = fields.x_vector_only or not transcript
+        x_vector_only = capabilities.supports_x_vector and (fields.x_vector_only or not transcript)
+    predictor_temperature, predictor_top_k = fields.predictor_temperature, fields.predictor_top_k
+    if not capabilities.supports_predictor_sampling:
+        # Fields the page hides, but sends.
+        predictor_temperature, predictor_top_k = None, None
     return SpeechRequest(
         text=fields.text,
         task=task,
@@ -72,8 +76,8 @@ def build_request(
         first_chunk_frames=_unless(fields.first_chunk_frames, capabilities.chunk_schedule_frames[0]),
         stream=fields.stream,
         mode=_mode(fields.mode),
-        predictor_temperature=fields.predictor_temperature,
-        predictor_top_k=fields.predictor_top_k,
+        predictor_temperature=predictor_temperature,
+        predictor_top_k=predictor_top_k,
     )
 
 

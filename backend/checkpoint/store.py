@@ -57,20 +57,25 @@ def make_checkpoint(out_dir: Path, size: str, variant: Variant, seed: int = 0, d
             (_MARKER, marker),
         )
     }
-    _save_tensors(make_model_weights(config, seed, device), out_dir / "model.safetensors")
-    _save_tensors(make_codec_weights(codec, seed, device), out_dir / _CODEC_FOLDER / "model.safetensors")
+    save_tensors(make_model_weights(config, seed, device), out_dir / "model.safetensors")
+    save_tensors(make_codec_weights(codec, seed, device), out_dir / _CODEC_FOLDER / "model.safetensors")
     for name, text in texts.items():
         (out_dir / name).write_text(text, encoding="utf-8")
     for name in _FILES:
         (out_dir / name).chmod(0o644)
 
 
-def _save_tensors(tensors: dict[str, Any], path: Path) -> None:
+def save_tensors(tensors: dict[str, Any], path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file(
         {name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"}
     )
+
+
+def mark_untrained(folder: Path, content: dict[str, Any]) -> None:
+    """Lets `is_untrained` know the checkpoint in `folder`, made as `content` says."""
+    (folder / _MARKER).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def is_untrained(model_dir: str | Path) -> bool:

@@ -35,10 +35,9 @@ class VoiceChoice:
 
     def names(self, capabilities: Capabilities | None) -> list[str]:
         """Every name that the loaded checkpoint can speak with; clones where it is not known yet."""
-        task = capabilities.tasks[0] if capabilities else Task.VOICE_CLONE
-        if task is Task.VOICE_CLONE:
+        if capabilities is None or Task.VOICE_CLONE in capabilities.tasks:
             return [voice.name for voice in self._stored_voices()]
-        return list(capabilities.speakers) if capabilities else []
+        return list(capabilities.speakers)
 
     def is_preset(self, name: str) -> bool:
         return self._preset(name) is not None
@@ -53,13 +52,13 @@ class VoiceChoice:
         return await asyncio.to_thread(self._request, body, capabilities, fetched)
 
     def _request(self, body: SpeechBody, capabilities: Capabilities, fetched: bytes | None) -> SpeechRequest:
-        task = Task(body.task_type) if body.task_type else capabilities.tasks[0]
+        task = _task(body, capabilities)
         speaker, reference, transcript, x_vector_only = None, None, "", False
         if task is Task.NAMED_SPEAKER:
             speaker = _speaker(body.voice, capabilities)
         elif task is Task.VOICE_CLONE:
             reference, transcript = self._clip_and_transcript(body, fetched)
-            follow = bool(body.ref_text) if body.x_vector_only_mode is None else not body.x_vector_only_mode
+            follow = _follows_the_clip(body, capabilities)
             x_vector_only = not follow
         return SpeechRequest(
             text=body.input,
@@ -107,6 +106,22 @@ class VoiceChoice:
 
     def _preset(self, name: str) -> PresetVoice | None:
         return next((voice for voice in self.presets if voice.name.casefold() == name.casefold()), None)
+
+
+def _task(body: SpeechBody, capabilities: Capabilities) -> Task:
+    """The one asked for, or the model's first; but a voice that is named or sent is one to clone."""
+    if body.task_type:
+        return Task(body.task_type)
+    names_voice = bool(body.ref_audio) or (body.voice or DEFAULT_VOICE).casefold() != DEFAULT_VOICE
+    if names_voice and Task.VOICE_CLONE in capabilities.tasks:
+        return Task.VOICE_CLONE
+    return capabilities.tasks[0]
+
+
+def _follows_the_clip(body: SpeechBody, capabilities: Capabilities) -> bool:
+    if body.x_vector_only_mode is not None:
+        return not body.x_vector_only_mode
+    return bool(body.ref_text) or not capabilities.supports_x_vector
 
 
 def _decoded(data_url: str) -> bytes:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from backend.reference_audio import load_reference_clip
 from backend.voices import load_preset_voices
 from tests.browser.visitor import Visitor
-from tests.fakes import CAPABILITIES, FakeSpeechEngine, served
+from tests.fakes import CAPABILITIES, TEXT_OR_CLIP, FakeSpeechEngine, served
 
 Visit = Callable[[str], Visitor]
 
@@ -84,6 +84,29 @@ def test_a_preset_voice_can_be_heard_and_is_cloned(engine: FakeSpeechEngine, url
     assert request.reference
     np.testing.assert_array_equal(request.reference.samples, clip.samples)
     assert (request.x_vector_only, request.transcript) == (True, "")
+
+
+def test_a_model_with_two_tasks_offers_both_and_hides_what_it_cannot_do(
+    engine: FakeSpeechEngine, url: str, visit: Visit
+) -> None:
+    engine.capabilities_when_ready = TEXT_OR_CLIP
+    visitor = visit(url)
+    page = visitor.frame
+    page.get_by_text("Advanced").click()
+    expect(page.get_by_label("Top-k", exact=True)).to_be_visible()
+    for hidden in ("Language", "Predictor top-k", "x-vector only", "Instruction"):
+        expect(page.get_by_label(hidden, exact=True)).to_have_count(0)
+    expect(page.locator("#voice")).to_have_count(0)
+    visitor.listen()
+    assert (engine.requests[-1].task, engine.requests[-1].reference) == ("TextOnly", None)
+    page.get_by_label("Clone a voice").check()
+    expect(page.locator("#voice")).to_be_visible()
+    expect(page.get_by_label("x-vector only")).to_have_count(0)
+    visitor.listen()
+    request = engine.requests[-1]
+    assert request.task == "Base"
+    assert request.reference is not None
+    assert (request.x_vector_only, bool(request.transcript)) == (False, True)
 
 
 def test_x_vector_only_off_uses_the_preset_s_transcript(

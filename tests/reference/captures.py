@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from backend.checkpoint import BUNDLED_DIR
 from backend.contract import ReferenceClip, SpeechRequest, Task
-from backend.prompt import clip_to_encode
+from backend.families.qwen3_prompt import clip_to_encode
 from backend.voices import load_preset_voices
 
 FOLDER = Path(__file__).parent

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from backend.checkpoint import BUNDLED_DIR, Variant
-from backend.model_info import read_model_info
-from backend.prompt import additional_information, build_prompt, reference_frames
+from backend.families.qwen3_prompt import additional_information, build_prompt, reference_frames
+from backend.families.registry import read_model_info
 from tests.reference.captures import BUNDLED, TINY, Capture, capture, check_checkpoint, manifest
 
 CASES = [(name, case) for name in (BUNDLED, TINY) for case in manifest(name)["cases"]]

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from backend.contract import Task
 from tests.audio_files import tone, wav
-from tests.fakes import NAMED_SPEAKERS, SAMPLE_RATE_HZ, VOICE_DESIGN, FakeSpeechEngine, noise
+from tests.fakes import NAMED_SPEAKERS, SAMPLE_RATE_HZ, TEXT_OR_CLIP, VOICE_DESIGN, FakeSpeechEngine, noise
 from tests.serving.conftest import VOICES, Api, api_app, error, listening
 
 CLIP = "data:audio/wav;base64," + base64.b64encode(wav(tone(2.0))).decode()
@@ -99,6 +99,20 @@ def test_a_checkpoint_with_speakers_speaks_with_them(voice: str | None, speaker:
     assert speak(api(engine), voice=voice, instructions=" Calmly. ").status_code == 200
     request = engine.requests[0]
     assert (request.speaker, request.reference, request.instruction) == (speaker, None, "Calmly.")
+
+
+def test_a_voice_that_is_named_or_sent_is_cloned_where_text_alone_would_do(api: Api) -> None:
+    engine = FakeSpeechEngine(TEXT_OR_CLIP, ttfa_s=0.0, rtf=0.01)
+    client = api(engine)
+    for asked in ({}, {"voice": "default"}, {"voice": "clara"}, {"ref_audio": CLIP, "ref_text": "A tone."}):
+        assert speak(client, **asked).status_code == 200
+    assert [request.task for request in engine.requests] == [Task.TEXT_ONLY] * 2 + [Task.VOICE_CLONE] * 2
+    clara = next(voice for voice in VOICES if voice.name == "clara")
+    assert [(r.transcript, r.x_vector_only) for r in engine.requests[2:]] == [
+        (clara.transcript, False),
+        ("A tone.", False),
+    ]
+    assert "clara" in client.get("/v1/audio/voices").json()["voices"]
 
 
 def test_a_voice_is_designed_from_instructions(api: Api) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from backend.checkpoint import Variant
 from backend.contract import Task
-from backend.model_info import CheckpointError, ModelInfo, read_model_info
+from backend.families.family import CheckpointError, ModelInfo
+from backend.families.qwen3_prompt import Qwen3TtsInfo
+from backend.families.registry import read_model_info
 
 TinyCheckpoint = Callable[[Variant], Path]
 LANGUAGES = {
@@ -36,7 +38,7 @@ def refusal(folder: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
         read_model_info(folder)
     sentence = str(caught.value)
-    assert sentence.startswith(f"{folder} is not a Qwen3-TTS ")
+    assert sentence.startswith(f"{folder} is not a checkpoint")
     assert sentence.endswith("Qwen/Qwen3-TTS-12Hz-0.6B-Base.")
     assert "\n" not in sentence
     return sentence
@@ -54,7 +56,7 @@ def test_each_variant_tells_its_task(
     variant: Variant, task: Task, supports_instruction: bool, tiny_checkpoint: TinyCheckpoint
 ) -> None:
     model = read_model_info(tiny_checkpoint(variant))
-    assert (model.task, model.supports_instruction) == (task, supports_instruction)
+    assert (model.tasks, model.supports_instruction) == ((task,), supports_instruction)
     assert (model.sample_rate_hz, model.samples_per_frame, model.frame_rate_hz) == (24_000, 1920, 12.5)
     assert model.decoder_window_frames == 72
 
@@ -69,6 +71,7 @@ def test_dialects_are_no_languages_to_choose(variant: Variant, tiny_checkpoint: 
 
 def test_only_a_checkpoint_with_named_speakers_has_speakers(tiny_checkpoint: TinyCheckpoint) -> None:
     named = read_model_info(tiny_checkpoint("custom_voice"))
+    assert isinstance(named, Qwen3TtsInfo)
     assert {"vivian", "ryan", "eric"} <= set(named.speakers)
     assert named.speaker_dialects["eric"] == "sichuan_dialect"
     assert read_model_info(tiny_checkpoint("base")).speakers == ()
