@@ -18,7 +18,7 @@ class Admission:
     """Counts running and waiting requests. Thread-safe; `wait` runs on the engine's event loop."""
 
     def __init__(self, limit: int, queue_size: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._queue_size = queue_size
         self._lock = threading.Lock()
         self._running: set[Ticket] = set()
@@ -37,14 +37,14 @@ class Admission:
         """A ticket that runs at once or waits its turn; raises QueueFull beyond the queue's size."""
         ticket = Ticket()
         with self._lock:
-            if len(self._running) < self._limit and not self._waiting:
+            if len(self._running) < self.limit and not self._waiting:
                 self._running.add(ticket)
             elif len(self._waiting) < self._queue_size:
                 self._waiting.append(ticket)
             else:
-                retry_after_s = self._recent_request_s * (1 + len(self._waiting) / self._limit)
+                retry_after_s = self._recent_request_s * (1 + len(self._waiting) / self.limit)
                 raise QueueFull(
-                    f"All {self._limit} places are taken and {len(self._waiting)} requests wait; "
+                    f"All {self.limit} places are taken and {len(self._waiting)} requests wait; "
                     f"try again in about {retry_after_s:.0f} seconds.",
                     retry_after_s,
                 )
@@ -71,7 +71,7 @@ class Admission:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
             self._running.discard(ticket)
-            while self._waiting and len(self._running) < self._limit:
+            while self._waiting and len(self._running) < self.limit:
                 following = self._waiting.popleft()
                 self._running.add(following)
                 if following.served is not None and not following.served.done():

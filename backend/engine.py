@@ -13,41 +13,30 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from backend import prompt, warm_up
-from backend.admission import Admission, Ticket
+from backend.admission import Admission
 from backend.contract import (
-    NO_GRAPH_ON_CPU,
     Capabilities,
     EngineStatus,
     EngineUnavailable,
-    FinishReason,
-    Mode,
-    Pcm,
     Phase,
     RunReport,
     SpeechError,
     SpeechRequest,
 )
 from backend.deployment import Deployment, plan, vllm_is_for_cpu
-from backend.families.family import ModelInfo, Tokenize
+from backend.families.family import Tokenize
 from backend.frame_stats import VARIABLE as FRAME_STATS_VARIABLE
 from backend.frame_stats import FrameStatsReader
-from backend.joins import Joiner
-from backend.leftovers import remove_leftovers
-from backend.omni_output import as_pcm
 from backend.plugins import make_discoverable
-from backend.predictor_request import PredictorRequest
-from backend.progress import Progress, summary
 from backend.run import EngineRun, died
-from backend.sampling import sampling_params
 from backend.settings import Settings
+from backend.speaking import Speaking
 from backend.stage_processes import (
     end_stage_processes,
     start_fork_server,
@@ -65,15 +54,9 @@ HEALTH_CHECK_INTERVAL_S = 0.5
 SHUTDOWN_TIMEOUT_S = 9.0
 # Nothing interrupts an import or the start of the stages: those are left to end with the process.
 LOADING_END_TIMEOUT_S = 2.0
-# How long running requests get to leave the stages before these are stopped under them.
-ABORT_TIMEOUT_S = 2.5
 STAGE_END_TIMEOUT_S = 5.5
 # The same for one that is still loading, and may not listen.
 LOADING_STAGE_END_TIMEOUT_S = 1.5
-# By then the talker has heard of the abort and writes no more.
-LEFTOVERS_AFTER_S = 1.0
-# How far one run moves the running estimate of RTF.
-RTF_SMOOTHING = 0.3
 
 
 class OmniSpeechEngine:
@@ -85,26 +68,24 @@ class OmniSpeechEngine:
         self._phase = Phase.LOADING
         self._detail = "starting"
         self._prepared = False
-        self._recent_rtf: float | None = None
         self._capabilities: Capabilities | None = None
-        self._admission = Admission(1, 0)
-        self._runs: set[EngineRun] = set()
-        # Ids of runs that may have left something in shared memory.
-        self._left_behind: set[str] = set()
         self._thread = threading.Thread(target=self._thread_main, name="speech-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
         self._stopping: asyncio.Event | None = None
         self._omni: Any = None
         self._deployment: Deployment | None = None
-        self._tokenize: Tokenize | None = None
-        self._frame_stats: FrameStatsReader | None = None
-        self._graph_unavailable = NO_GRAPH_ON_CPU
+        # Once the stages are up.
+        self._speaking: Speaking | None = None
 
     @property
     def status(self) -> EngineStatus:
-        running = max(self._admission.running, self.requests_in_stages())
-        return EngineStatus(self._phase, self._detail, running, self._admission.queued, self._recent_rtf)
+        speaking = self._speaking
+        if speaking is None:
+            return EngineStatus(self._phase, self._detail, 0, 0)
+        running = max(speaking.admission.running, self.requests_in_stages())
+        queued = speaking.admission.queued
+        return EngineStatus(self._phase, self._detail, running, queued, speaking.recent_rtf)
 
     def requests_in_stages(self) -> int:
         """vLLM-Omni's own count of requests its stages hold."""
@@ -138,17 +119,18 @@ class OmniSpeechEngine:
         self._thread.start()
 
     def synthesize(self, request: SpeechRequest) -> EngineRun:
-        deployment, loop = self._deployment, self._loop
+        deployment, loop, speaking = self._deployment, self._loop, self._speaking
         status = replace(self.status, phase=Phase.CLOSED) if self._stop.is_set() else self.status
         if (unavailable := status.unavailable) is not None:
             raise unavailable
         assert deployment is not None
         assert loop is not None
-        prompt.check_request(request, deployment.model, self._max_frames, self._first_chunk_limit_frames)
+        assert speaking is not None
+        prompt.check_request(request, deployment.model, speaking.max_frames, self._first_chunk_limit_frames)
         seed = secrets.randbelow(prompt.MAX_SEED + 1) if request.seed is None else request.seed
-        ticket = self._admission.enter()
-        run = EngineRun(request, seed, loop, lambda: self._admission.ahead(ticket))
-        serving = asyncio.run_coroutine_threadsafe(self._serve(run, ticket), loop)
+        ticket = speaking.admission.enter()
+        run = EngineRun(request, seed, loop, lambda: speaking.admission.ahead(ticket))
+        serving = asyncio.run_coroutine_threadsafe(speaking.serve(run, ticket), loop)
         # Even where the engine's loop ends before it begins to serve, the caller must not wait for ever.
         serving.add_done_callback(lambda _: run.push(None))
         return run
@@ -201,11 +183,12 @@ class OmniSpeechEngine:
                     self._enter(Phase.READY, "ready")
                 await self._watch()
             finally:
-                self._end_runs()
-                await self._runs_gone()
+                if self._speaking is not None:
+                    self._speaking.end_runs()
+                    await self._speaking.runs_gone()
                 end_stage_processes(STAGE_END_TIMEOUT_S)
-                for request_id in tuple(self._left_behind):
-                    self._clean_up(request_id)
+                if self._speaking is not None:
+                    self._speaking.clean_up()
                 if self._omni is not None:
                     self._omni.shutdown()
 
@@ -224,14 +207,12 @@ class OmniSpeechEngine:
         register_omni_models_to_vllm()
         self._enter(Phase.LOADING, "finding the checkpoint")
         self._deployment = deployment = plan(self._settings)
-        if deployment.on_gpu:
-            self._graph_unavailable = deployment.model.family.foreign_predictor
-        else:
+        if not deployment.on_gpu:
             use_fork_server()
         if deployment.stage_config.has_request_ramps:
             register_request_ramps()
         stats_file = folder / "frames"
-        self._frame_stats = FrameStatsReader(stats_file)
+        frame_stats = FrameStatsReader(stats_file)
         os.environ[FRAME_STATS_VARIABLE] = str(stats_file)
         deploy_file = folder / "deploy.yaml"
         deployment.write_deploy_file(deploy_file)
@@ -245,28 +226,42 @@ class OmniSpeechEngine:
             init_timeout=STAGE_START_TIMEOUT_S,
             parallel_stage_init=True,
         )
-        self._tokenize = _tokenizer(deployment.model.folder)
+        most = deployment.stage_config.max_concurrency
+        self._speaking = Speaking(
+            self._omni,
+            deployment.model,
+            _tokenizer(deployment.model.folder),
+            Admission(min(self._settings.concurrency_limit or most, most), self._settings.queue_size),
+            frame_stats,
+            self._explain,
+        )
+        if deployment.on_gpu:
+            self._speaking.graph_unavailable = deployment.model.family.foreign_predictor
         logger.info("Both stages up after %.1f s.", time.monotonic() - started)
 
     async def _warm_up(self) -> None:
         """Speaks on both stages, so that nobody's first request pays for lazy initialisation."""
-        assert self._deployment is not None
+        deployment, speaking = self._deployment, self._speaking
+        assert deployment is not None
+        assert speaking is not None
         self._enter(Phase.WARMING, "speaking a first sentence on both stages")
         started = time.monotonic()
-        most = self._deployment.stage_config.max_concurrency
-        limit = min(self._settings.concurrency_limit or most, most)
-        self._admission = Admission(limit, self._settings.queue_size)
-        for together in warm_up.rounds(self._deployment.model, limit if self._deployment.on_gpu else 1):
+        places = speaking.admission.limit if deployment.on_gpu else 1
+        for together in warm_up.rounds(deployment.model, places):
             await asyncio.gather(*(self._speak_unheard(request) for request in together))
             if self._stop.is_set():
                 return
-        self._capabilities = self._describe(self._deployment)
-        logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, self._recent_rtf or 0)
+        self._capabilities = self._describe(deployment, speaking)
+        speaking.on_report = lambda report: self.on_report(report)
+        speaking.warm = True
+        logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, speaking.recent_rtf or 0)
 
     async def _speak_unheard(self, request: SpeechRequest) -> None:
         """Raises EngineUnavailable unless audio came out."""
+        speaking = self._speaking
+        assert speaking is not None
         run = EngineRun(request, 0, asyncio.get_running_loop())
-        serving = asyncio.create_task(self._serve(run, self._admission.enter()))
+        serving = asyncio.create_task(speaking.serve(run, speaking.admission.enter()))
         await asyncio.wait([serving], timeout=WARM_UP_TIMEOUT_S)
         if self._stop.is_set():
             return
@@ -274,7 +269,7 @@ class OmniSpeechEngine:
             raise EngineUnavailable("The engine could not speak its first sentence; see the log for why.")
         stats = run.report.frame_stats
         if stats is not None and not stats.graph_frames and stats.fallbacks:
-            self._graph_unavailable = stats.fallback_reason
+            speaking.graph_unavailable = stats.fallback_reason
 
     async def _watch(self) -> None:
         """Returns when asked to stop; on the death of a stage process, fails every run first."""
@@ -294,9 +289,8 @@ class OmniSpeechEngine:
             return
         logger.error("The speech engine has failed: %s", reason)
         self._enter(Phase.FAILED, reason)
-        for run in tuple(self._runs):
-            run.push(died(reason))
-        self._end_runs()
+        if self._speaking is not None:
+            self._speaking.fail(died(reason))
 
     async def _explain(self, error: Exception) -> SpeechError:
         """What to tell the person whose run met `error`; a dead stage fails the whole engine at once."""
@@ -308,137 +302,19 @@ class OmniSpeechEngine:
         return SpeechError(f"The engine could not speak this ({type(error).__name__}); try again.")
 
     def _begin_stop(self) -> None:
-        self._end_runs()
+        if self._speaking is not None:
+            self._speaking.end_runs()
         if self._stopping is not None:
             self._stopping.set()
 
-    def _end_runs(self) -> None:
-        for run in tuple(self._runs):
-            run.cancel()
-
-    async def _runs_gone(self) -> None:
-        if tasks := [run.task for run in self._runs if run.task is not None]:
-            await asyncio.wait(tasks, timeout=ABORT_TIMEOUT_S)
-
-    async def _serve(self, run: EngineRun, ticket: Ticket) -> None:
-        """Makes one run's audio, on the engine's loop, and always leaves a report and an end marker."""
-        assert self._deployment is not None
-        model = self._deployment.model
-        progress = Progress()
-        reason = FinishReason.FAILED
-        failure: SpeechError | None = None
-        self._runs.add(run)
-        try:
-            run.serve_in_this_task()
-            await self._admission.wait(ticket)
-            progress.taken_up()
-            reason = await self._speak(run, model, progress)
-        except asyncio.CancelledError:
-            reason = FinishReason.FAILED if self._phase is Phase.FAILED else FinishReason.ABORTED
-            raise
-        except SpeechError as error:
-            failure = error
-        except Exception as error:
-            logger.exception("Request %s failed.", run.request_id)
-            failure = await self._explain(error)
-        finally:
-            self._runs.discard(run)
-            stats = self._frame_stats.of(run.request_id) if self._frame_stats is not None else None
-            run.report = progress.report(run.request_id, run.seed, reason, model, stats)
-            self._admission.leave(ticket, run.report.total_s if run.report.frames else None)
-            self._learn_rtf(run.report)
-            logger.info("%s", summary(run.report))
-            if self._phase is not Phase.WARMING:
-                self.on_report(run.report)
-            if reason in (FinishReason.ABORTED, FinishReason.FAILED):
-                self._clean_up_later(run.request_id)
-            if failure is not None:
-                run.push(failure)
-            run.push(None)
-
-    def _clean_up_later(self, request_id: str) -> None:
-        self._left_behind.add(request_id)
-        asyncio.get_running_loop().call_later(LEFTOVERS_AFTER_S, self._clean_up, request_id)
-
-    def _clean_up(self, request_id: str) -> None:
-        self._left_behind.discard(request_id)
-        remove_leftovers(request_id)
-
-    async def _speak(self, run: EngineRun, model: ModelInfo, progress: Progress) -> FinishReason:
-        """Speaks the text, piece by piece where it is long, all in this run's one place."""
-        request, reason = run.request, FinishReason.STOP
-        pieces = prompt.pieces(request)
-        joiner = Joiner(model.sample_rate_hz)
-        clip: list[Pcm] = []
-
-        def out(pcm: Pcm) -> None:
-            if not request.stream:
-                clip.append(pcm)
-            elif len(pcm):
-                run.push(progress.next_chunk(pcm, model.sample_rate_hz))
-
-        for number, text in enumerate(pieces):
-            left = None if request.max_frames is None else request.max_frames - progress.frames
-            if left is not None and left < prompt.MIN_FRAMES:
-                break
-            piece = replace(request, text=text, max_frames=left)
-            limit_frames = prompt.frame_limit(piece, model, self._max_frames, self._tokenizer)
-            before = progress.frames
-            async for pcm in self._audio(run, piece, number, model, limit_frames):
-                progress.decoded(pcm, model)
-                out(pcm if len(pieces) == 1 else joiner.add(pcm))
-            out(joiner.end() if number == len(pieces) - 1 else joiner.end_piece())
-            # A limit of N tokens gives N - 1 frames: the last token's residual codes are never predicted.
-            if progress.frames - before >= limit_frames - 1:
-                reason = FinishReason.LENGTH
-        if clip and any(map(len, clip)):
-            run.push(progress.next_chunk(np.concatenate(clip), model.sample_rate_hz))
-        return reason
-
-    async def _audio(
-        self, run: EngineRun, piece: SpeechRequest, number: int, model: ModelInfo, limit_frames: int
-    ) -> AsyncIterator[Pcm]:
-        """One piece's audio as the decoder gives it out, each [samples]."""
-        asked = model.family.build_prompt(piece, model, self._tokenizer)
-        if not model.family.foreign_predictor:
-            # All pieces' frames are counted for the one run.
-            wanted = PredictorRequest.of(piece, run.request_id, run.seed, self._default_mode)
-            wanted.write(asked["additional_information"])
-        params = sampling_params(
-            self._omni.default_sampling_params_list,
-            piece,
-            run.seed,
-            limit_frames,
-            model.family.extra_args(run.seed),
-        )
-        outputs = self._omni.generate(
-            asked,
-            request_id=f"{run.request_id}-{number}",
-            sampling_params_list=params,
-            output_modalities=["audio"],
-        )
-        async with contextlib.aclosing(outputs):
-            async for output in outputs:
-                pcm = as_pcm(output)
-                if pcm is not None:
-                    yield pcm
-
-    def _learn_rtf(self, report: RunReport) -> None:
-        if report.rtf is None or report.finish_reason in (FinishReason.ABORTED, FinishReason.FAILED):
-            return
-        known = self._recent_rtf
-        # Warm-up includes lazy initialisation: its last run alone counts, as the first estimate.
-        first = known is None or self._phase is Phase.WARMING
-        self._recent_rtf = report.rtf if first else known + RTF_SMOOTHING * (report.rtf - known)  # type: ignore[operator]
-
-    def _describe(self, deployment: Deployment) -> Capabilities:
+    def _describe(self, deployment: Deployment, speaking: Speaking) -> Capabilities:
         model, config = deployment.model, deployment.stage_config
         talker = self._omni.default_sampling_params_list[0]
         predictor_temperature, predictor_top_k = deployment.predictor_defaults
         return Capabilities(
             model=deployment.model_name,
             device=deployment.device,
-            mode=self._default_mode,
+            mode=speaking.default_mode,
             tasks=model.tasks,
             languages=model.languages,
             speakers=model.speakers,
@@ -448,9 +324,9 @@ class OmniSpeechEngine:
             sample_rate_hz=model.sample_rate_hz,
             samples_per_frame=model.samples_per_frame,
             max_text_chars=min(prompt.max_text_chars(task, model) for task in model.tasks),
-            max_frames=self._max_frames,
+            max_frames=speaking.max_frames,
             # Without async chunks everything comes as one.
-            chunk_schedule_frames=model.family.chunk_schedule_frames(config) or (self._max_frames,),
+            chunk_schedule_frames=model.family.chunk_schedule_frames(config) or (speaking.max_frames,),
             max_first_chunk_frames=self._first_chunk_limit_frames,
             notice=" ".join(filter(None, (deployment.notice, deployment.untrained_note))),
             defaults={
@@ -459,25 +335,13 @@ class OmniSpeechEngine:
                 "predictor_temperature": predictor_temperature,
                 "predictor_top_k": predictor_top_k if predictor_top_k > 0 else prompt.MAX_TOP_K,
             },
-            graph_unavailable=self._graph_unavailable,
+            graph_unavailable=speaking.graph_unavailable,
         )
-
-    @property
-    def _default_mode(self) -> Mode:
-        return Mode.EAGER if self._graph_unavailable else Mode.GRAPH
-
-    @property
-    def _max_frames(self) -> int:
-        return int(self._omni.default_sampling_params_list[0].max_tokens)
 
     @property
     def _first_chunk_limit_frames(self) -> int:
         assert self._deployment is not None
         return self._deployment.model.family.first_chunk_limit_frames(self._deployment.stage_config)
-
-    def _tokenizer(self, text: str) -> list[int]:
-        assert self._tokenize is not None
-        return self._tokenize(text)
 
     def _enter(self, phase: Phase, detail: str) -> None:
         # The detail first: whoever sees the new phase must not read the old one's detail.

@@ -16,7 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from openai import APIStatusError, BadRequestError, OpenAI, RateLimitError
 
-from backend.engine import LEFTOVERS_AFTER_S, OmniSpeechEngine
+from backend.engine import OmniSpeechEngine
+from backend.speaking import LEFTOVERS_AFTER_S
 from tests.engine.in_process.speaking import CONCURRENCY_LIMIT, QUEUE_SIZE, VOICES
 from tests.engine.processes import resident_bytes, shared_memory
 from tests.serving.conftest import api_app, listening
