@@ -247,6 +247,25 @@ def test_only_a_named_speaker_is_named_to_the_talker() -> None:
     assert "speaker" not in additional_information(replace(CLONE, speaker="someone"))
 
 
+@pytest.mark.parametrize(
+    ("speaker", "asked", "told"),
+    [
+        ("eric", "Chinese", "Auto"),
+        ("eric", "English", "English"),
+        ("vivian", "Chinese", "Chinese"),
+        ("Eric", "Chinese", "Auto"),
+    ],
+)
+def test_a_dialect_s_speaker_speaks_it_where_chinese_is_asked_for(
+    speaker: str, asked: str, told: str, model: Models
+) -> None:
+    """vLLM-Omni takes the dialect only where the language is left to it, the reference package here too."""
+    pytest.importorskip("vllm_omni")
+    request = replace(NAMED, speaker=speaker, language=asked)
+    built = build_prompt(request, model(Task.NAMED_SPEAKER), lambda text: list(range(12)))
+    assert built["additional_information"]["language"] == [told]
+
+
 def test_an_x_vector_clone_carries_no_transcript() -> None:
     info = additional_information(replace(X_VECTOR, transcript="What the clip says."))
     assert "ref_text" not in info

@@ -7,7 +7,7 @@ Field names and limits are those of vllm_omni/entrypoints/openai/tts_adapters/qw
 
 import base64
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def build_prompt(request: SpeechRequest, model: Qwen3TtsInfo, tokenize: Tokenize
     from vllm.inputs import tokens_input
     from vllm_omni.model_executor.models.qwen3_tts.prompt_embeds_builder import Qwen3TTSPromptEmbedsBuilder
 
-    info = additional_information(request)
+    info = additional_information(_in_own_dialect(request, model))
     if request.reference is not None:
         info["ref_code_length"] = [reference_frames(clip_to_encode(request), model)]
     length = Qwen3TTSPromptEmbedsBuilder.estimate_prompt_len_from_additional_information(
@@ -77,6 +77,15 @@ def build_prompt(request: SpeechRequest, model: Qwen3TtsInfo, tokenize: Tokenize
     prompt: dict[str, Any] = {**tokens_input(prompt_token_ids=[PLACEHOLDER_TOKEN] * length)}
     prompt["additional_information"] = info
     return prompt
+
+
+def _in_own_dialect(request: SpeechRequest, model: Qwen3TtsInfo) -> SpeechRequest:
+    """A dialect's speaker speaks it also where Chinese is asked for, as in the reference package.
+
+    vLLM-Omni chooses the dialect under Auto alone.
+    """
+    speaks_dialect = model.speaker_dialects.get((request.speaker or "").lower())
+    return replace(request, language="Auto") if speaks_dialect and request.language == "Chinese" else request
 
 
 def clip_to_encode(request: SpeechRequest) -> ReferenceClip:

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Case, ...]] = {
             "named_speaker_dialect",
             text="Hello there, how are you doing today?",
             speaker="Eric",
-            language="Auto",
+            language="Chinese",
             instruction="Speak slowly.",
             max_new_tokens=60,
         ),
