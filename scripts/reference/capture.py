@@ -123,8 +123,8 @@ def _capture(observed: ObservedModel, case: Case) -> tuple[dict[str, Array], dic
         "trailing_text_rows": len(seen["trailing_text"][0]),
         "prompt_embeddings_sha256": _sha256(prompt.tobytes()),
         "frames": len(codes),
-        # Where the penalty on repetition, or what is suppressed, decided; of a greedy case.
-        "steps_not_by_raw_logits": int((logits.argmax(-1) != tokens).sum()),
+        # Of a greedy case: where the penalty on repetition took another than the best of what is allowed.
+        "steps_decided_by_penalty": int((allowed.argmax(-1) != tokens).sum()),
         "ended_by": "end of speech" if ended else "length",
         "sample_rate_hz": rate_hz,
         "samples": len(waveform),
