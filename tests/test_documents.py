@@ -21,6 +21,8 @@ def test_every_test_and_file_that_a_document_names_exists(document: Path) -> Non
     for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / file).is_file(), file
         assert not test or test in functions(ROOT / file), f"{file}::{test}"
+    for path in re.findall(r"`((?:backend|scripts|ui)/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
         assert (document.parent / target).exists(), target
 

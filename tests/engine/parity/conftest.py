@@ -3,7 +3,6 @@
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +14,16 @@ import yaml
 from numpy.typing import NDArray
 
 from backend.checkpoint import BUNDLED_DIR, Variant
-from backend.contract import Phase, SpeechRequest
+from backend.contract import SpeechRequest
 from backend.engine import OmniSpeechEngine
 from backend.plugins import register_models
 from backend.settings import Settings
 from backend.stage_config import PROFILE_DIR
 from tests.engine.in_process.speaking import Speech, speak
 from tests.engine.parity.observed_talker import EAGER, FORCED, OBSERVED, VARIABLE
+from tests.engine.starting import running_engine
 from tests.reference.captures import BUNDLED, TINY, check_checkpoint
 
-START_TIMEOUT_S = 240
 PLUGIN = Path(__file__).parent / "plugin"
 
 
@@ -62,17 +61,10 @@ def observed(folder: Path, **settings: Any) -> Iterator[ObservedEngine]:
     # At the end, for plugins are called in the order of the path.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (python_path, str(PLUGIN))))
     sys.path.append(str(PLUGIN))
-    engine = OmniSpeechEngine(Settings(**settings, _cli_parse_args=False))
-    engine.start()
     try:
-        began = time.monotonic()
-        while engine.status.phase in (Phase.LOADING, Phase.WARMING):
-            assert time.monotonic() - began < START_TIMEOUT_S
-            time.sleep(0.1)
-        assert engine.status.phase is Phase.READY, engine.status.detail
-        yield ObservedEngine(engine, folder)
+        with running_engine(Settings(**settings, _cli_parse_args=False)) as engine:
+            yield ObservedEngine(engine, folder)
     finally:
-        engine.shutdown()
         sys.path.remove(str(PLUGIN))
         os.environ["PYTHONPATH"] = python_path
         del os.environ[VARIABLE]
