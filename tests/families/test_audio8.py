@@ -20,6 +20,7 @@ from backend.families.registry import read_model_info
 from backend.prompt import check_request, max_text_chars, pieces
 from backend.sampling import sampling_params
 from backend.stage_config import load_stage_config
+from backend.warm_up import requests
 
 TEXT_ONLY = SpeechRequest("Good  morning,\nall.", Task.TEXT_ONLY)
 # 2.01 s at the clip's rate, 44 codec frames at the codec's.
@@ -173,6 +174,13 @@ def test_the_seed_reaches_its_code_predictor_too(model: ModelInfo) -> None:
     talker, _ = sampling_params(defaults, TEXT_ONLY, 7, 9, model.family.extra_args(7))
     assert (talker.seed, talker.extra_args) == (7, {"tts_local_seed": 7})
     assert defaults[0].extra_args is None
+
+
+def test_the_warm_up_speaks_each_task_briefly_and_ends_with_text_alone(model: ModelInfo) -> None:
+    cloned, whole, last = requests(model)
+    assert (cloned.task, bool(cloned.transcript), cloned.x_vector_only) == (Task.VOICE_CLONE, True, False)
+    assert (whole.task, whole.stream, whole.max_frames) == (Task.TEXT_ONLY, False, 6)
+    assert (last.task, last.stream, last.max_frames) == (Task.TEXT_ONLY, True, 13)
 
 
 def test_the_random_checkpoint_s_tokenizer_has_the_published_special_ids() -> None:
