@@ -67,9 +67,9 @@ _SPECIAL_TOKENS = {
 }
 _TEXT_PIECES = 1024
 # How far every row of the embedding, and the end of speech beyond them, lies in one common direction:
-# the end is then drawn about once in 40 frames.
+# the end is then drawn about once in 25 frames.
 _COMMON = 1.0
-_EOS_COMMON = 2.0
+_EOS_COMMON = 1.75
 _NOISE_LENGTH = 2**20
 # The decoder's last convolution, before its tanh: a tenth of full scale.
 _LAST_CONVOLUTION = "decoder.model.6."

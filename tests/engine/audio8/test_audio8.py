@@ -60,6 +60,12 @@ async def test_text_is_streamed_at_the_model_s_own_rate(engine: OmniSpeechEngine
     assert np.std(speech.pcm) > 100
 
 
+async def test_speech_ends_by_itself(engine: OmniSpeechEngine) -> None:
+    report = (await speak(engine, replace(PLAIN, seed=1, max_frames=100))).report
+    assert report.finish_reason is FinishReason.STOP
+    assert 0 < report.frames < 99
+
+
 async def test_the_seed_decides_what_is_heard_and_streaming_does_not(engine: OmniSpeechEngine) -> None:
     short = replace(PLAIN, max_frames=5)
     streamed, whole = await speak(engine, short), await speak(engine, replace(short, stream=False))
@@ -79,7 +85,8 @@ async def test_a_voice_is_cloned_from_a_clip_and_its_transcript(
 
 def test_the_api_answers_with_a_file_of_that_rate(engine: OmniSpeechEngine, tmp_path: Path) -> None:
     client = TestClient(api_app(engine, tmp_path))
-    answer = client.post("/v1/audio/speech", json={"input": "Good morning.", "max_new_tokens": 5})
+    asked = {"input": PLAIN.text, "max_new_tokens": 5, "seed": PLAIN.seed}
+    answer = client.post("/v1/audio/speech", json=asked)
     assert answer.status_code == 200
     with wave.open(io.BytesIO(answer.content)) as file:
         assert (file.getframerate(), file.getnframes()) == (RATE_HZ, 4 * SAMPLES_PER_FRAME)
