@@ -27,6 +27,7 @@ import yaml
 
 from scripts.reference.cases import CASES, Case
 from scripts.reference.observed import Array, ObservedModel
+from scripts.reference.processor import processor
 
 VOICES = Path(__file__).resolve().parents[2] / "assets" / "voices"
 RATE_HZ = 24_000
@@ -51,8 +52,7 @@ def main() -> None:
     manifest: dict[str, Any] = {
         "made_with": {name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
-        # Arithmetic is the same to the last bit only on a processor of this kind.
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor(),
         "checkpoint": {
             "model_type": kind,
             "sha256": {

@@ -17,6 +17,7 @@ from backend.checkpoint import BUNDLED_DIR
 from backend.contract import ReferenceClip, SpeechRequest, Task
 from backend.families.qwen3_prompt import clip_to_encode
 from backend.voices import load_preset_voices
+from scripts.reference.processor import processor
 
 FOLDER = Path(__file__).parent
 SAMPLES_PER_FRAME = 1920
@@ -102,7 +103,4 @@ def check_checkpoint(name: str, folder: Path) -> None:
 def same_arithmetic(name: str) -> bool:
     """Whether bits can be expected to agree: this processor is of the kind that made the capture."""
     made = manifest(name)
-    return (
-        torch.backends.cpu.get_cpu_capability() == made["cpu_capability"]
-        and torch.__version__.split("+")[0] == made["made_with"]["torch"]
-    )
+    return processor() == made["processor"] and torch.__version__.split("+")[0] == made["made_with"]["torch"]
