@@ -29,5 +29,5 @@ def running_engine(settings: Settings) -> Iterator[OmniSpeechEngine]:
     engine.shutdown()
     assert time.monotonic() - began < SHUTDOWN_TIMEOUT_S
     assert engine.status.phase is Phase.CLOSED
-    assert descendants() - processes_before == set()
-    assert shared_memory() - shared_before == set()
+    left = descendants() - processes_before, shared_memory() - shared_before
+    assert left == (set(), set()), left
