@@ -20,7 +20,7 @@ from backend.plugins import register_models
 from backend.settings import Settings
 from backend.stage_config import PROFILE_DIR
 from tests.engine.in_process.speaking import Speech, speak
-from tests.engine.parity.observed_talker import EAGER, FORCED, OBSERVED, VARIABLE
+from tests.engine.parity.orders import EAGER, FORCED, OBSERVED, VARIABLE
 from tests.engine.starting import running_engine
 from tests.reference.captures import BUNDLED, TINY, check_checkpoint
 

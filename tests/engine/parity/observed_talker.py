@@ -1,8 +1,6 @@
 """Our talker in a running stage, keeping what passes through it, and made to follow given codes if told to.
 
-One request at a time. What to do, and where to write, is in a folder that an environment variable names:
-FORCED, if there, holds codes [frames, 16] to speak instead of its own, EAGER asks for the end of speech
-to have the best logit at every step, and OBSERVED gets one pickle after another.
+One request at a time; `orders` says how it is told.
 """
 
 import os
@@ -17,9 +15,8 @@ from vllm.config import VllmConfig
 
 from backend.plugins import register_models
 from backend.talker import Talker
+from tests.engine.parity.orders import EAGER, FORCED, OBSERVED, VARIABLE
 
-VARIABLE = "OBSERVED_TALKER_FOLDER"
-FORCED, EAGER, OBSERVED = "forced.npy", "eager", "observed.pickle"
 # Above any logit of a model. As in scripts/reference/observed.py.
 _EAGERNESS = 1e4
 _END_OF_SPEECH = 2150
