@@ -1,4 +1,4 @@
-"""Proves and tunes the code predictor on an NVIDIA GPU in one go: tests, tiles, table.
+"""Proves and tunes the code predictor on an NVIDIA GPU in one go: tests, tuning, table.
 
     python scripts/gpu_predictor.py --out predictor.json --seconds 480
 
@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -30,10 +29,10 @@ from backend.benchmark.predictors import (  # noqa: E402
     ways,
 )
 from backend.code_predictor import CodePredictor, PredictorWeights, kernels  # noqa: E402
-from backend.code_predictor.kernels import Tiles  # noqa: E402
 
 TESTS = ("test_weights", "test_drawing", "test_kernels", "test_graph", "test_predictor")
 TUNED_ROWS = (1, 16)
+CANDIDATES = (1, 2, 4)
 CHAIN_REPEATS = 4
 
 
@@ -99,36 +98,23 @@ def table(
     return rows
 
 
-def candidates() -> Iterator[Tiles]:
-    """The likeliest first, in case time runs out; each takes some seconds to compile."""
-    for outputs_of_a_warp in (1, 2):
-        for warps in (4, 8, 2, 16):
-            yield Tiles(outputs_of_a_warp * warps, warps)
-
-
 def tune(weights: PredictorWeights, kind: str, deadline: float) -> list[dict[str, Any]]:
-    """Tries tiles on a chain of this kind's products over all layers, longer than the L2 cache, in a graph.
+    """Tries outputs of one program on a chain of this kind's products over all layers, longer than the L2
+    cache, in a graph.
 
     The winner by the sum over `TUNED_ROWS` is set for what follows.
     """
     results = []
-    for tiles in candidates():
+    for outputs in CANDIDATES:
         if time.monotonic() > deadline:
             break
-        setattr(kernels.launch, kind, tiles)
-        try:
-            times = {rows: chain_ms(weights, kind, rows) for rows in TUNED_ROWS}
-        except Exception as error:
-            results.append({"tiles": asdict(tiles), "error": f"{type(error).__name__}: {error}"[:200]})
-            continue
-        results.append(
-            {"tiles": asdict(tiles), "us_each": {r: round(1e3 * ms, 2) for r, ms in times.items()}}
-        )
-    timed = [result for result in results if "us_each" in result]
-    timed.sort(key=lambda result: sum(result["us_each"].values()))
-    if timed:
-        setattr(kernels.launch, kind, Tiles(**timed[0]["tiles"]))
-    print(kind, timed[:5], flush=True)
+        setattr(kernels.launch, kind, outputs)
+        times = {rows: chain_ms(weights, kind, rows) for rows in TUNED_ROWS}
+        results.append({"outputs": outputs, "us_each": {r: round(1e3 * ms, 2) for r, ms in times.items()}})
+    results.sort(key=lambda result: sum(result["us_each"].values()))
+    if results:
+        setattr(kernels.launch, kind, results[0]["outputs"])
+    print(kind, results, flush=True)
     return results
 
 

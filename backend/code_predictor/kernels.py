@@ -6,9 +6,11 @@ to keep memory busy, launches few and each kernel short from its first input to 
 a row comes to does not depend on the others: each is summed up by itself, in the same order in any batch.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -22,27 +24,20 @@ from backend.code_predictor.weights import PredictorWeights
 LANES = 256
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """How a matrix product is cut up: outputs of one program, and its warps."""
-
-    outputs: int
-    warps: int
-
-
 @dataclass
 class Launch:
     """Tuning, the same for all batch sizes so that a request's codes do not depend on its company."""
 
-    wide: Tiles = Tiles(outputs=8, warps=8)  # qkv and heads
-    gated: Tiles = Tiles(outputs=4, warps=4)
-    narrow: Tiles = Tiles(outputs=4, warps=4)  # attention and MLP outputs
-    attend_warps: int = 4
-    draw_warps: int = 8
+    # Outputs of one program: more share what is read of x, and take registers.
+    wide: int = 4  # qkv and heads
+    gated: int = 2
+    narrow: int = 1  # attention and MLP outputs
+    attend_warps: int = 1
+    draw_warps: int = 4
     finish_warps: int = 8
-    # Programmatic dependent launch: a kernel starts, and reads its weights, while the one before it
-    # ends.
-    overlap: bool = False
+    # Programmatic dependent launch, where the card has it: a kernel starts, and reads its weights,
+    # while the one before it ends.
+    overlap: bool = True
 
 
 launch = Launch()
@@ -82,11 +77,9 @@ def _weights(weight, norm, column, valid, k, width, NORM: tl.constexpr):
 
 
 @triton.jit
-def _row(x, row, rows, k, width, zero):
-    """One row of x [rows, width] in float32, laid out as the weights are; zeros beyond the last."""
-    return tl.load(x + row * width + k + zero, mask=(k + zero < width) & (row < rows), other=0.0).to(
-        tl.float32
-    )
+def _row(x, row, rows, k, width):
+    """One row of x [rows, width] in float32, [parts, 1, LANES]; zeros beyond the last."""
+    return tl.load(x + row * width + k, mask=(k < width) & (row < rows), other=0.0).to(tl.float32)
 
 
 # Not specialised on what differs from call to call: each kind would be compiled by itself.
@@ -103,13 +96,12 @@ def _linear_kernel(
     BIAS and ADD add to it, a vector or what `out` holds. GATED has twice the weight rows, all
     gates before all ups, and gives SiLU(gate) * up.
 
-    Every warp has whole rows of weights in registers, FIRST + SECOND wide, and sums up by itself: a
-    tensor core would want them by way of shared memory, which for a few rows of x takes longer.
+    A program is one warp with OUTPUTS rows of weights in its registers, FIRST + SECOND wide, and sums
+    up by itself. A tensor core would want the weights by way of shared memory, and more warps would
+    have to meet there: for a few rows of x either takes longer.
     """
     column = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     valid = column < outputs
-    # Repeated for every output, so that x arrives in the registers where it is multiplied.
-    zero = tl.arange(0, OUTPUTS)[None, :, None] * 0
     k = _inputs(0, FIRST, LANES)
     # Weights are nobody's result: they can be on their way before the kernel ahead is done.
     tile = _weights(weight, norm, column, valid, k, width, NORM)
@@ -121,12 +113,12 @@ def _linear_kernel(
         if GATED:
             tile2_up = _weights(weight + outputs * width, norm, column, valid, k2, width, NORM)
     _after_those_before(OVERLAP)
-    ahead = _row(x, 0, rows, k, width, zero)
+    ahead = _row(x, 0, rows, k, width)
     if SECOND > 0:
-        ahead2 = _row(x, 0, rows, k2, width, zero)
+        ahead2 = _row(x, 0, rows, k2, width)
     for row in range(rows):
         value = ahead
-        ahead = _row(x, row + 1, rows, k, width, zero)
+        ahead = _row(x, row + 1, rows, k, width)
         total = tl.sum(tile * value, axis=0)
         if NORM:
             square = tl.sum(value * value, axis=0)
@@ -134,7 +126,7 @@ def _linear_kernel(
             total_up = tl.sum(tile_up * value, axis=0)
         if SECOND > 0:
             value = ahead2
-            ahead2 = _row(x, row + 1, rows, k2, width, zero)
+            ahead2 = _row(x, row + 1, rows, k2, width)
             total += tl.sum(tile2 * value, axis=0)
             if NORM:
                 square += tl.sum(value * value, axis=0)
@@ -399,7 +391,7 @@ def _linear(
     x: Tensor,
     weight: Tensor,
     out: Tensor,
-    tiles: Tiles,
+    outputs_each: int,
     *,
     norm: Tensor | None = None,
     bias: Tensor | None = None,
@@ -410,7 +402,7 @@ def _linear(
     outputs = out.shape[1]
     first = 1 << (width.bit_length() - 1)
     second = triton.next_power_of_2(width - first) if width > first else 0
-    _linear_kernel[(triton.cdiv(outputs, tiles.outputs),)](
+    _linear_kernel[(triton.cdiv(outputs, outputs_each),)](
         x,
         weight,
         x if norm is None else norm,
@@ -427,11 +419,18 @@ def _linear(
         FIRST=first,
         SECOND=second,
         LANES=min(LANES, second or first),
-        OUTPUTS=tiles.outputs,
-        num_warps=tiles.warps,
+        OUTPUTS=outputs_each,
+        num_warps=1,
         **_overlap(),
     )
 
 
 def _overlap() -> dict[str, Any]:
-    return {"OVERLAP": launch.overlap} | ({"launch_pdl": True} if launch.overlap else {})
+    overlap = launch.overlap and _can_overlap()
+    return {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
+
+
+@functools.cache
+def _can_overlap() -> bool:
+    """The instructions for it came with sm_90 (PTX ISA, griddepcontrol)."""
+    return not triton.knobs.runtime.interpret and torch.cuda.get_device_capability() >= (9, 0)
