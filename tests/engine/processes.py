@@ -44,12 +44,8 @@ def held_mib(pid: int) -> float:
     return total_kib / 2**10
 
 
-def resident_bytes() -> int:
-    """Of this process and all below it."""
-    total = 0
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+def stages_mib() -> float:
+    """Of all below this process, as `memory_mib` counts: not of the tests themselves."""
+    return (
+        sum(process.memory_full_info().pss for process in psutil.Process().children(recursive=True)) / 2**20
+    )

@@ -112,7 +112,7 @@ class App:
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not left, [f"{process.pid} {process.cmdline()}" for process in left]
-        assert shared_memory() - self._shared_before == set()
+        assert not (extra := shared_memory() - self._shared_before), extra
 
     def kill(self) -> None:
         """For the end of a test that has gone wrong."""

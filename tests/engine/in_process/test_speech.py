@@ -1,6 +1,7 @@
 """Streams, seeds, voices and limits."""
 
 import asyncio
+import os
 import threading
 from dataclasses import replace
 from itertools import chain, pairwise, repeat
@@ -21,9 +22,7 @@ from tests.engine.in_process.speaking import (
     request,
     speak,
 )
-from tests.engine.processes import resident_bytes
-
-MIB = 2**20
+from tests.engine.processes import held_mib, stages_mib
 
 
 def cut(schedule: tuple[int, ...], total: float) -> list[float]:
@@ -250,11 +249,15 @@ def test_callers_on_loops_of_their_own_are_served_at_the_same_time(engine: OmniS
 
 async def test_ten_runs_grow_no_memory(engine: OmniSpeechEngine) -> None:
     await speak(engine, request())
-    before = resident_bytes()
+    before_mib = held_mib(os.getpid())
     for seed in range(10):
         await speak(engine, request(seed=seed, max_frames=40))
-    assert resident_bytes() - before < 50 * MIB
-    assert before < 6 * 1024 * MIB
+    assert held_mib(os.getpid()) - before_mib < 50
+
+
+async def test_its_stages_fit_a_small_machine(engine: OmniSpeechEngine) -> None:
+    await speak(engine, request())
+    assert stages_mib() < 4 * 1024
 
 
 async def test_the_report_tells_what_each_frame_took_and_how_it_was_made(engine: OmniSpeechEngine) -> None:
