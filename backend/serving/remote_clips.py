@@ -24,7 +24,7 @@ class RemoteClips:
         """The file at `url`, or a little more than the reader of clips takes. Raises InvalidRequest."""
         try:
             host = httpx.URL(url).host.lower()
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:  # the second for a host such as xn--
             raise _refusal("The clip's URL is not a valid one.") from error
         if host not in self._allowed_hosts:
             raise _refusal("This server fetches no clips from there; send the clip itself, as a data URL.")

@@ -97,7 +97,8 @@ def test_a_host_that_takes_too_long_does_not_hold_the_request(
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1@elsewhere.example/x", "http://[::1", "http://127.0.0.1:9/x"]
+    "url",
+    ["http://127.0.0.1@elsewhere.example/x", "http://[::1", "http://xn--/x", "http://127.0.0.1:9/x"],
 )
 def test_tricks_with_urls_lead_nowhere(url: str, api: Api) -> None:
     client = api(allowed_media_domains="127.0.0.1")
