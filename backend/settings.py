@@ -137,8 +137,9 @@ class Settings(BaseSettings):
     @property
     def open_to_others(self) -> bool:
         """Whether more than this machine can reach the app, as far as the settings tell."""
-        # A root path is for a reverse proxy, which others reach.
-        return self.share or self.root_path is not None or self._address not in _THIS_MACHINE
+        # A root path is for a reverse proxy, which others reach; Gradio's variable sets one, too.
+        behind_proxy = self.root_path is not None or bool(os.environ.get("GRADIO_ROOT_PATH"))
+        return self.share or behind_proxy or self._address not in _THIS_MACHINE
 
     @property
     def url(self) -> str:

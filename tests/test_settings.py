@@ -203,3 +203,25 @@ def test_this_machine_reaches_the_app_at_one_address(
 ) -> None:
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     assert load_settings(flags).url == url
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "reached"),
+    [
+        ([], {}, False),
+        (["--host", "localhost"], {}, False),
+        (["--host", "0.0.0.0"], {}, True),
+        (["--share"], {}, True),
+        (["--root-path", "/tts"], {}, True),
+        ([], {"GRADIO_SERVER_NAME": "0.0.0.0"}, True),
+        ([], {"GRADIO_ROOT_PATH": "/tts"}, True),
+    ],
+)
+def test_others_reach_the_app_by_flag_or_by_gradio_s_own_variable(
+    flags: list[str], variables: dict[str, str], reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings(flags).open_to_others is reached

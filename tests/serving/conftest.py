@@ -53,7 +53,8 @@ def engine() -> FakeSpeechEngine:
 @pytest.fixture
 def api(engine: FakeSpeechEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
     """Makes a client of the API for `engine`, or another one, with settings."""
-    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    for variable in ("GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"):
+        monkeypatch.delenv(variable, raising=False)
 
     def make(other: FakeSpeechEngine | None = None, **settings: Any) -> TestClient:
         app = api_app(other or engine, tmp_path / "saved", **settings)
