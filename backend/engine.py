@@ -248,7 +248,8 @@ class OmniSpeechEngine:
         started = time.monotonic()
         places = speaking.admission.limit if deployment.on_gpu else 1
         for together in warm_up.rounds(deployment.model, places):
-            await asyncio.gather(*(self._speak_unheard(request) for request in together))
+            alone = len(together) == 1
+            await asyncio.gather(*(self._speak_unheard(request, alone) for request in together))
             if self._stop.is_set():
                 return
         self._capabilities = self._describe(deployment, speaking)
@@ -256,7 +257,7 @@ class OmniSpeechEngine:
         speaking.warm = True
         logger.info("Warm after %.1f s; RTF %.2f.", time.monotonic() - started, speaking.recent_rtf or 0)
 
-    async def _speak_unheard(self, request: SpeechRequest) -> None:
+    async def _speak_unheard(self, request: SpeechRequest, alone: bool) -> None:
         """Raises EngineUnavailable unless audio came out."""
         speaking = self._speaking
         assert speaking is not None
@@ -268,7 +269,8 @@ class OmniSpeechEngine:
         if not serving.done() or run.report is None or not run.report.frames:
             raise EngineUnavailable("The engine could not speak its first sentence; see the log for why.")
         stats = run.report.frame_stats
-        if stats is not None and not stats.graph_frames and stats.fallbacks:
+        # Not so of several: they may be more than the largest graph holds.
+        if alone and stats is not None and not stats.graph_frames and stats.fallbacks:
             speaking.graph_unavailable = stats.fallback_reason
 
     async def _watch(self) -> None:
