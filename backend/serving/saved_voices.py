@@ -16,12 +16,12 @@ import soundfile
 from pydantic import TypeAdapter
 
 from backend.contract import InvalidRequest, ReferenceClip
+from backend.prompt import MAX_TRANSCRIPT_CHARS
 
 logger = logging.getLogger(__name__)
 
 MAX_VOICES = 200
 MAX_NOTE_CHARS = 500
-MAX_TRANSCRIPT_CHARS = 1000
 _NAME = re.compile(r"\w[\w .'-]{0,62}\w|\w")
 _PROJECT = "qwen3-tts-demo"
 
