@@ -85,13 +85,13 @@ class Settings(BaseSettings):
 
     model: str | None = Field(
         None,
-        description="Hub id or folder of a Qwen3-TTS 12 Hz checkpoint; "
+        description="Hub id or folder of a checkpoint of Qwen3-TTS 12 Hz or Audio8 TTS; "
         f"none is {GPU_MODEL} on a GPU and the bundled checkpoint on a CPU.",
     )
     stage_config: Annotated[str, AfterValidator(_known_stage_config)] | None = Field(
         None,
         description=f"Stage configuration: a YAML file, or a profile ({', '.join(profile_names())}); "
-        "none is gpu or cpu, as the device is.",
+        "none is the model's own for the device: gpu or cpu for Qwen3-TTS.",
     )
     device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="Where the engine runs; auto takes an NVIDIA GPU where there is one."

@@ -6,7 +6,8 @@ For each number of streams: TTFA, RTF and order. Every stream must be, to the la
 same request gives alone, so no voice or text of another is in it; this holds for any checkpoint on
 the CPU profile. Then --requests requests, of which --leave-share are left at a random moment;
 afterwards nothing may run, and with --pid (the app's) memory and shared memory must be as before.
---save keeps the streams as clips for scripts/evaluate/score.py, which recognises words and voices.
+--save keeps the streams as clips for scripts/evaluate/wer.py and speakers.py, which recognise words and
+voices.
 Exits with 1 if something is not as it should be.
 """
 

@@ -40,8 +40,10 @@ def one_thread() -> Iterator[None]:
     """As in the engine's processes and where captures were made: bits depend on how work is divided."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @torch.inference_mode()

@@ -75,8 +75,8 @@ class SpeechBody(_OpenAICreateSpeechRequest):
     voice: str | None = Field(
         default=None,
         validation_alias=AliasChoices("voice", "speaker"),
-        description="One of the names that /v1/audio/voices gives; left out or default, the first of them. "
-        "OpenAI's object with an id is taken too.",
+        description="One of the names that /v1/audio/voices gives; left out or default, the first of them, "
+        "or the model's own choice where it speaks without a clip. OpenAI's object with an id is taken too.",
     )
     response_format: AudioFormat = "wav"
     stream_format: Literal["audio", "sse"] | None = Field(

@@ -13,7 +13,7 @@ EAGERNESS = 1e4
 
 
 class ObservedModel:
-    """Qwen3TTSModel in float32 on the CPU; `seen` keeps what passed during the last `reset`."""
+    """Qwen3TTSModel in float32 on the CPU; `seen` keeps what passed since the last `reset`."""
 
     def __init__(self, checkpoint: str) -> None:
         self.model = Qwen3TTSModel.from_pretrained(checkpoint, dtype=torch.float32)
