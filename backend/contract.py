@@ -1,6 +1,6 @@
 """What the engine and its callers agree on. Imports neither torch nor vLLM nor Gradio."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -180,7 +180,8 @@ class Capabilities:
     supports_predictor_sampling: bool
     sample_rate_hz: int
     samples_per_frame: int
-    max_text_chars: int
+    # The longest text of one request.
+    max_text_chars: Mapping[Task, int]
     max_frames: int
     # Frames of each streamed chunk; the last entry repeats.
     chunk_schedule_frames: tuple[int, ...]

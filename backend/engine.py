@@ -325,7 +325,7 @@ class OmniSpeechEngine:
             supports_predictor_sampling=not model.family.foreign_predictor,
             sample_rate_hz=model.sample_rate_hz,
             samples_per_frame=model.samples_per_frame,
-            max_text_chars=min(prompt.max_text_chars(task, model) for task in model.tasks),
+            max_text_chars={task: prompt.max_text_chars(task, model) for task in model.tasks},
             max_frames=speaking.max_frames,
             # Without async chunks everything comes as one.
             chunk_schedule_frames=model.family.chunk_schedule_frames(config) or (speaking.max_frames,),

@@ -137,8 +137,9 @@ async def _use(proof: Proof, engine: OmniSpeechEngine) -> None:
     proof.figures["four_at_once"] = _timings(four) | {
         "audio_s_per_s": round(audio_s / (time.monotonic() - began), 2)
     }
-    long_text = LONG_TEXT[: capabilities.max_text_chars]
-    await _stop_mid_run(proof, engine, _request(capabilities.tasks[0], long_text, capabilities.speakers))
+    task = capabilities.tasks[0]
+    long_text = LONG_TEXT[: capabilities.max_text_chars[task]]
+    await _stop_mid_run(proof, engine, _request(task, long_text, capabilities.speakers))
     _, after = await _speak(engine, request)
     proof.check(after.audio_s > 0, "speaks after a stop")
 

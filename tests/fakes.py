@@ -46,7 +46,7 @@ CAPABILITIES = Capabilities(
     supports_predictor_sampling=True,
     sample_rate_hz=SAMPLE_RATE_HZ,
     samples_per_frame=SAMPLES_PER_FRAME,
-    max_text_chars=600,
+    max_text_chars=dict.fromkeys(Task, 600),
     max_frames=2000,
     chunk_schedule_frames=(4, 4, 8, 16, 25),
     max_first_chunk_frames=25,
@@ -69,6 +69,7 @@ VOICE_DESIGN = replace(
 TEXT_OR_CLIP = replace(
     CAPABILITIES,
     model="Fake-TTS-TextOrClip",
+    max_text_chars={Task.TEXT_ONLY: 600, Task.VOICE_CLONE: 10_000},
     tasks=(Task.TEXT_ONLY, Task.VOICE_CLONE),
     languages=("Auto",),
     supports_x_vector=False,
@@ -143,11 +144,9 @@ class FakeSpeechEngine:
             raise InvalidRequest("There is no text to say.", "text")
         if any(0xD800 <= ord(character) < 0xE000 for character in request.text):
             raise InvalidRequest("The text holds half of a surrogate pair.", "text")
-        if len(request.text) > capabilities.max_text_chars:
-            raise InvalidRequest(
-                f"The text has {len(request.text)} characters; the limit is {capabilities.max_text_chars}.",
-                "text",
-            )
+        most = capabilities.max_text_chars[request.task]
+        if len(request.text) > most:
+            raise InvalidRequest(f"The text has {len(request.text)} characters; the limit is {most}.", "text")
         for name, low, high in (
             ("max_frames", 2, capabilities.max_frames),
             ("first_chunk_frames", 1, capabilities.max_first_chunk_frames),

@@ -51,6 +51,7 @@ def task_updates(task: Task, capabilities: Capabilities, voices: Sequence[Preset
     voice = choices[0][1] if choices else None
     design = task is Task.VOICE_DESIGN
     return {
+        "meter": gr.update(max_chars=capabilities.max_text_chars[task], chars_per_s=capabilities.chars_per_s),
         "voice": gr.Dropdown(choices=choices, value=voice, visible=bool(choices)),
         "instruction": gr.Textbox(
             visible=design or capabilities.supports_instruction,
@@ -97,7 +98,6 @@ def capability_updates(capabilities: Capabilities, voices: Sequence[PresetVoice]
         "transcript": gr.Textbox(
             info=_TRANSCRIPT_OPTIONAL if capabilities.supports_x_vector else _TRANSCRIPT_NEEDED
         ),
-        "meter": gr.update(max_chars=capabilities.max_text_chars, chars_per_s=capabilities.chars_per_s),
         # Values rather than placeholders: Gradio's number field turns an empty value into 0.
         "temperature": gr.Number(value=capabilities.defaults.get("temperature", 0.9)),
         "top_k": gr.Number(value=capabilities.defaults.get("top_k", 50)),

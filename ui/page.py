@@ -234,7 +234,10 @@ def _wire_fields(page: Page, fields: dict[str, Any]) -> None:
         fields[n] for n in ("preset_voice", "preset_audio", "voice_note", "own_voice", "x_vector_only")
     ]
     fields["task"].input(
-        task_chosen, fields["task"], [fields["voice"], fields["instruction"], *by_voice], **QUIET
+        task_chosen,
+        fields["task"],
+        [fields["meter"], fields["voice"], fields["instruction"], *by_voice],
+        **QUIET,
     )
     fields["voice"].input(voice_chosen, [fields["voice"], fields["task"]], by_voice, **QUIET)
     fields["own_clip"].change(page.check_clip, fields["own_clip"], fields["clip_note"], **QUIET)

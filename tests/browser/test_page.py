@@ -99,8 +99,11 @@ def test_a_model_with_two_tasks_offers_both_and_hides_what_it_cannot_do(
     expect(page.locator("#voice")).to_have_count(0)
     visitor.listen()
     assert (engine.requests[-1].task, engine.requests[-1].reference) == ("TextOnly", None)
+    meter = page.locator("#text-meter output")
+    expect(meter).to_contain_text("/ 600 characters")
     page.get_by_label("Clone a voice").check()
     expect(page.locator("#voice")).to_be_visible()
+    expect(meter).to_contain_text("/ 10000 characters")
     expect(page.get_by_label("x-vector only")).to_have_count(0)
     visitor.listen()
     request = engine.requests[-1]
