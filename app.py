@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from backend.contract import Phase, SpeechError
-from backend.settings import Settings, load_settings
+from backend.settings import THIS_MACHINE, Settings, load_settings
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -66,6 +66,7 @@ def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
     from ui.page import build_page
     from ui.theme import launch_options
 
+    _reach_this_machine_without_proxy()
     voices = load_preset_voices()
     load_clip = keeping_presets(voices, load_reference_clip)
     page = build_page(engine, voices, load_clip)
@@ -86,6 +87,14 @@ def _launch(settings: Settings, engine: "OmniSpeechEngine") -> "Blocks | None":
         _give_up(f"The page cannot be served: {str(error).splitlines()[0]}")
         return None
     return page
+
+
+def _reach_this_machine_without_proxy() -> None:
+    """Gradio asks its own server whether it is up, and would ask the proxy that the environment names."""
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if given != "*":
+        direct = ",".join(filter(None, (given, *THIS_MACHINE)))
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = direct
 
 
 def _serve(engine: "OmniSpeechEngine", stop: threading.Event) -> int:

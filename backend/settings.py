@@ -21,7 +21,7 @@ GPU_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 EXIT_USAGE = 2
 # Of Gradio, which looks for a free one from here on.
 FIRST_PORT = 7860
-_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 def _listed(value: Any) -> Any:
@@ -139,7 +139,7 @@ class Settings(BaseSettings):
         """Whether more than this machine can reach the app, as far as the settings tell."""
         # A root path is for a reverse proxy, which others reach; Gradio's variable sets one, too.
         behind_proxy = self.root_path is not None or bool(os.environ.get("GRADIO_ROOT_PATH"))
-        return self.share or behind_proxy or self._address not in _THIS_MACHINE
+        return self.share or behind_proxy or self._address not in THIS_MACHINE
 
     @property
     def url(self) -> str:

@@ -23,7 +23,8 @@ PY
 ) || url=
 until [[ -z "$url" ]] || "$python" - "$url" 2>/dev/null <<'PY'
 import sys, urllib.request
-urllib.request.urlopen(f"{sys.argv[1]}/health", timeout=2)
+# Not by way of a proxy, which knows no server of this machine.
+urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{sys.argv[1]}/health", timeout=2)
 PY
 do
     kill -0 $app 2>/dev/null || break

@@ -1,11 +1,16 @@
 """What app.py answers before any engine is up."""
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+import app as app_module
+from backend.settings import Settings
+from tests.fakes import FakeSpeechEngine
 
 ROOT = Path(__file__).resolve().parent.parent
 GIVE_UP_TIMEOUT_S = 5
@@ -52,3 +57,19 @@ def test_a_bad_flag_ends_at_once_with_one_sentence() -> None:
     assert result.returncode == 2
     assert "did you mean --port?" in result.stderr
     assert seconds < GIVE_UP_TIMEOUT_S
+
+
+@pytest.mark.parametrize("given", [None, "intranet.example"])
+def test_the_page_is_served_also_where_a_proxy_is_set(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+    if given is not None:
+        monkeypatch.setenv("NO_PROXY", given)
+    page = app_module._launch(Settings(saved_voices=tmp_path, _cli_parse_args=False), FakeSpeechEngine())
+    assert page is not None
+    page.close(verbose=False)
+    assert os.environ["no_proxy"].startswith(given or "127.0.0.1")

@@ -189,6 +189,7 @@ def test_the_server_is_told_to_be_ready_wherever_it_listens(
         free.bind(("127.0.0.2", 0))
         port = str(free.getsockname()[1])
     environment = {**os.environ, "PYTHON": str(python_with_a_fake_app), "TTS_HOST": "127.0.0.2"}
+    environment |= {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
     flags = ["--port", port]
     if by_flag:
         environment["TTS_HOST"] = "127.0.0.3"
