@@ -38,6 +38,10 @@ class StepSettings:
     eager: bool
 
 
+def graph_key(quantized: bool, middle: bool) -> tuple[str, bool]:
+    return ("quantized" if quantized else "free", middle)
+
+
 def crop_frames(x: Tensor, start: Tensor, frames: int) -> Tensor:
     """x (B, C, T) -> (B * K, C, frames), K crops of each item at its own starts (B, K)."""
     (b, c, _), k = x.shape, start.shape[1]
@@ -186,13 +190,17 @@ class CodecStep:
 
     # -------------------------------------------------------------------------------------------------
 
+    def ready(self, quantized: bool, middle: bool) -> bool:
+        """Whether such a step runs without capturing a graph first."""
+        return self.eager or graph_key(quantized, middle) in self.graphs
+
     def run(self, quantized: bool, middle: bool) -> None:
         """One step on what the buffers hold; the first of a kind takes two more before its capture."""
         body = self.spectral if self.discriminators is None else self.adversarial
         self.count += 1
         if self.eager:
             return body(quantized, middle)
-        key = ("quantized" if quantized else "free", middle)
+        key = graph_key(quantized, middle)
         if key not in self.graphs:
             try:
                 self.capture(key, body, quantized, middle)

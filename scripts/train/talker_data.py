@@ -26,6 +26,7 @@ SLOT_SAMPLES = HOP_SAMPLES // SLOTS_PER_FRAME
 HELD_OUT_VOICES = ("bm_fable", "am_puck")
 PRESETS = ("heart", "am_michael", "bf_emma", "bm_george")
 MAX_VALIDATION = 384
+HEART_SHARE, PRESET_SHARE, PRESET_LIFT = 0.26, 0.1, 4.0  # of the utterances drawn
 
 
 @dataclass
@@ -146,18 +147,20 @@ def _complete_shards(folder: Path) -> list[Path]:
 
 
 def voice_shares(seconds: np.ndarray, voices: list[str]) -> np.ndarray:
-    """How often each voice is drawn: by a power of its hours; heart 40 to 45 %, other presets from 3 %.
+    """How often each voice is drawn: heart and the other presets by fixed shares, the rest by a power of
+    its hours.
 
-    A voice of which there is little must not be drawn so often that it is learnt by heart.
+    A voice of which there is little must not be drawn so often that it is learnt by heart: a preset gets at
+    most PRESET_LIFT times its share of the hours.
     """
-    share = seconds**0.6
-    share /= share.sum()
-    heart = np.array([name == "heart" for name in voices]) & (seconds > 0)
-    presets = np.array([name in PRESETS for name in voices]) & (seconds > 0) & ~heart
-    fixed = np.where(heart, np.clip(share, 0.4, 0.45), np.where(presets, np.maximum(share, 0.03), 0))
-    others = np.where(heart | presets, 0, share)
+    present = seconds > 0
+    heart = np.array([name == "heart" for name in voices]) & present
+    presets = np.array([name in PRESETS for name in voices]) & present & ~heart
+    lifted = np.minimum(PRESET_SHARE, PRESET_LIFT * seconds / seconds.sum())
+    fixed = np.where(heart, HEART_SHARE, np.where(presets, lifted, 0.0))
+    others = np.where(heart | presets, 0.0, seconds**0.6)
     if others.sum() > 0:
-        fixed += others / others.sum() * max(1 - fixed.sum(), 0.2)
+        fixed += others / others.sum() * (1 - fixed.sum())
     return fixed / fixed.sum()
 
 

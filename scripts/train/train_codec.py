@@ -156,15 +156,19 @@ class Run:
         a = self.a
         return Speech(a.corpus, a.device, a.frames, a.batch, alphabet, tuple(a.presets.split(",")), seed)
 
-    def take_new_speech(self) -> None:
-        """Reads the corpus again, beside the training, when its time has come; then trains on that."""
-        if self.reading is None and self.reload_at and self.now >= self.reload_at[0]:
+    def take_new_speech(self, middle: bool) -> None:
+        """Reads the corpus again, beside the training, when its time has come; then trains on that.
+
+        Never beside the capture of a graph, which the copies of another thread to the device break.
+        """
+        capturing = not self.step.ready(self.quantized, middle)
+        if self.reading is not None and (capturing or self.reading.done()):
+            self.data, self.reading = self.reading.result(), None
+            self.say({"step": self.number, "event": "speech read again", "data": self.data.summary})
+        elif self.reading is None and self.reload_at and self.now >= self.reload_at[0] and not capturing:
             self.reload_at.pop(0)
             seed = self.a.seed + self.number
             self.reading = self.reader.submit(self.read_speech, self.data.alphabet, seed)
-        elif self.reading is not None and self.reading.done():
-            self.data, self.reading = self.reading.result(), None
-            self.say({"step": self.number, "event": "speech read again", "data": self.data.summary})
 
     # ------------------------------------------------------------------------------------- checkpoints
 
@@ -203,8 +207,7 @@ class Run:
         extras = {"head": self.step.head, "discriminators": self.step.discriminators}
         extras = {k: host(m, torch.float16) for k, m in extras.items() if m is not None}
         small = {**common, "model": host(self.codec, torch.float16)}
-        if "head" in extras:
-            small["head"] = extras["head"]
+        small |= extras
         path = self.a.local / name
         torch.save(small, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
@@ -352,8 +355,8 @@ class Run:
             if not self.quantized and self.number >= a.free_steps:
                 self.start_code_books()
                 self.say({"step": self.number, "event": "code books started"})
-            self.take_new_speech()
             middle = self.number % 4 != 0
+            self.take_new_speech(middle)
             self.fill()
             self.step.run(self.quantized, middle)
             self.number += 1

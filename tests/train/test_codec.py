@@ -4,7 +4,10 @@ import json
 import math
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from safetensors.torch import load_file
 
 from backend.checkpoint import networks
 from backend.checkpoint.layout import codec_shapes
+from scripts.train import train_codec
 from scripts.train.codec_data import (
     SILENCE,
     UNKNOWN,
@@ -314,3 +318,30 @@ def test_training_writes_a_checkpoint_that_loads_and_goes_on(corpus: Path, tmp_p
     assert not torch.equal(first.decode(codes), second.decode(codes))
     resumed = train("spectral", "c", "--steps", "2", "--init", str(tmp_path / "a-local" / "state.pt"))
     assert resumed[-1]["step"] == 10
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_the_corpus_is_never_read_while_a_graph_is_captured(captured: bool) -> None:
+    started: list[int] = []
+    reading: Future[SimpleNamespace] = Future()
+    run = SimpleNamespace(
+        a=SimpleNamespace(seed=1),
+        step=SimpleNamespace(ready=lambda quantized, middle: captured),
+        reader=SimpleNamespace(submit=lambda *_: started.append(1) or reading),
+        read_speech=None,
+        data=SimpleNamespace(alphabet=""),
+        quantized=True,
+        number=7,
+        now=30.0,
+        reload_at=[20.0],
+        reading=None,
+        say=lambda row: None,
+    )
+    train_codec.Run.take_new_speech(run, middle=True)
+    assert len(started) == captured
+    if not captured:  # one that has begun is waited for
+        run.reading = reading
+        Timer(0.1, reading.set_result, [SimpleNamespace(summary={})]).start()
+        train_codec.Run.take_new_speech(run, middle=True)
+        assert run.reading is None
+        assert run.data.summary == {}
