@@ -27,7 +27,7 @@ from backend.checkpoint.configs import (
 from backend.checkpoint.sizes import Stack
 from scripts.train.codec_model import GROUPS, HOP_SAMPLES, Codec, load_codec
 
-ENCODER_LEVELS = 32  # in the published layout; the first 16 are used
+ENCODER_LEVELS = GROUPS  # 32 in the published layout, of which only the first 16 are used
 FAR = 1e3  # a vector that is never nearest
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -53,6 +53,7 @@ def config_of(sizes: dict[str, int]) -> dict[str, Any]:
     config = codec_config(size)
     config["decoder_config"]["sliding_window"] = sizes["dec_window"]
     config["encoder_config"]["sliding_window"] = sizes["enc_window"]
+    config["encoder_config"]["num_quantizers"] = ENCODER_LEVELS
     return config
 
 
