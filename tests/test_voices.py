@@ -60,6 +60,7 @@ def test_the_bundled_voices_are_listed_with_people_and_every_licence_is_document
         "pia",
         "emma",
         "michael",
+        "george",
         "arctic",
         "reader",
     ]

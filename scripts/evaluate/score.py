@@ -42,6 +42,7 @@ TEACHER_VOICES = {
     "pia": "heart_x1.15",
     "emma": "bf_emma",
     "michael": "am_michael",
+    "george": "bm_george",
 }
 DURATION_WINDOW = (0.7, 1.4)
 # Of each preset voice, how many of the teacher's clips stand for it.

@@ -13,6 +13,7 @@ from backend.checkpoint.text import read_tokenizer
 from scripts.train import talker_model, train_talker
 from scripts.train import talker_rows as tr
 from scripts.train.export_checkpoint import checkpoint_config, write_checkpoint
+from scripts.train.import_talker import read_export
 from scripts.train.sample_talker import Request, Sampling, corpus_clip, speak
 from scripts.train.talker_checkpoint import load_talker
 from scripts.train.talker_data import Corpus, Planner
@@ -123,6 +124,23 @@ def test_the_checkpoint_has_the_published_tensors(trained: Path, folder: Path, t
     with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     assert shapes == model_shapes(checkpoint_config(model.sizes, tokenizer))
+
+
+def test_a_talker_read_back_from_its_checkpoint_is_the_same(
+    trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    model, _ = load_talker(trained)
+    make_checkpoint(tmp_path / "tiny", "tiny", "base")
+    tokenizer = read_tokenizer(folder / "tokenizer")
+    write_checkpoint(
+        tmp_path / "out", model, tokenizer, tmp_path / "tiny" / "speech_tokenizer", dtype=torch.float32
+    )
+    back = read_export(tmp_path / "out", model.sizes.depth)
+    assert back.sizes == model.sizes
+    unused = [f".{group}." for group in range(model.sizes.depth - 1, 15)]
+    for name, value in model.state_dict().items():
+        if not ("code_predictor" in name and any(part in name for part in unused)):
+            torch.testing.assert_close(back.state_dict()[name], value)
 
 
 def test_a_step_that_is_not_a_number_is_left_out(folder: Path, tmp_path: Path) -> None:

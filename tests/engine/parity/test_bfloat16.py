@@ -10,8 +10,8 @@ import pytest
 from tests.engine.parity.conftest import ObservedEngine
 from tests.reference.captures import BUNDLED, Capture, capture
 
-# Measured on the CPU: logits are up to 0.04 off (of a standard deviation of 1.5), no code of group 0 was
-# another, and codes of other groups only where the best two were within 0.007.
+# Measured on the CPU: logits are up to 0.07 off (of a standard deviation of 1.5), no code of group 0 was
+# another, and codes of other groups only where the best two were within 0.03.
 LOGITS_TOLERANCE = 0.15
 PREDICTOR_TOLERANCE = 0.05
 
