@@ -27,7 +27,6 @@ from backend.checkpoint.configs import (
 from backend.checkpoint.sizes import Stack
 from scripts.train.codec_model import GROUPS, HOP_SAMPLES, Codec, load_codec
 
-ENCODER_LEVELS = GROUPS  # 32 in the published layout, of which only the first 16 are used
 FAR = 1e3  # a vector that is never nearest
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -53,7 +52,8 @@ def config_of(sizes: dict[str, int]) -> dict[str, Any]:
     config = codec_config(size)
     config["decoder_config"]["sliding_window"] = sizes["dec_window"]
     config["encoder_config"]["sliding_window"] = sizes["enc_window"]
-    config["encoder_config"]["num_quantizers"] = ENCODER_LEVELS
+    # 32 in the published layout, of which only the first 16 are used.
+    config["encoder_config"]["num_quantizers"] = GROUPS
     return config
 
 
@@ -65,8 +65,8 @@ def published_tensors(codec: Codec) -> dict[str, Tensor]:
         if not k.startswith("encoder.quantizer.")
     }
     hidden, dim = codec.sizes["enc_hidden"], codec.sizes["cb_dim"]
-    parts = (("semantic", "rvq_first", 1, 1), ("acoustic", "rvq_rest", GROUPS - 1, ENCODER_LEVELS - 1))
-    for quantizer, (kind, place, used, total) in zip(codec.quantizers, parts, strict=True):
+    parts = (("semantic", "rvq_first", 1), ("acoustic", "rvq_rest", GROUPS - 1))
+    for quantizer, (kind, place, levels) in zip(codec.quantizers, parts, strict=True):
         source = f"encoder.quantizer.{kind}_residual_vector_quantizer"
         target = f"decoder.quantizer.{place}"
         out[f"{source}.input_proj.weight"] = quantizer.input_proj.weight.detach().float().cpu().clone()
@@ -74,23 +74,19 @@ def published_tensors(codec: Codec) -> dict[str, Tensor]:
         out[f"{target}.input_proj.weight"] = torch.zeros(dim, 2 * dim, 1)  # nor decoding this
         tables = quantizer.tables().detach().float().cpu()
         never = quantizer.penalty.cpu() > 0
-        for level in range(total):
+        for level in range(levels):
             if level < len(tables):
                 search = torch.where(never[:, None], torch.full((), FAR), tables[level])
                 decode = torch.where(never[:, None], tables[level][~never].mean(0), tables[level])
-            else:  # always code 0, which adds nothing; beyond 16 levels encoders cut
+            else:  # always code 0, which adds nothing
                 decode = torch.zeros(CODES_PER_GROUP, dim)
                 search = decode.clone()
-                search[1:] = FAR if level < used else 0.0
+                search[1:] = FAR
             book = f"{source}.layers.{level}.codebook"
             out[f"{book}.initialized"] = torch.ones(1)
             out[f"{book}.cluster_usage"], out[f"{book}.embed_sum"] = torch.ones(CODES_PER_GROUP), search
-            if level < used:
-                book = f"{target}.vq.layers.{level}._codebook"
-                out[f"{book}.cluster_usage"], out[f"{book}.embedding_sum"] = (
-                    torch.ones(CODES_PER_GROUP),
-                    decode,
-                )
+            book = f"{target}.vq.layers.{level}._codebook"
+            out[f"{book}.cluster_usage"], out[f"{book}.embedding_sum"] = torch.ones(CODES_PER_GROUP), decode
     return out
 
 
