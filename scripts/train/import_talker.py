@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from backend.checkpoint.sizes import SpeakerEncoderSize, Stack
-from scripts.train.talker_checkpoint import save_talker
+from scripts.train.talker_checkpoint import is_unused, save_talker
 from scripts.train.talker_model import TalkerModel, TalkerSizes, initialise
 
 
@@ -45,17 +45,11 @@ def read_export(folder: Path, depth: int) -> TalkerModel:
     """Raises ValueError where the checkpoint's tensors are not those that its config asks for."""
     model = TalkerModel(sizes_of(json.loads((folder / "config.json").read_text()), depth))
     initialise(model)
-    unused = range(depth - 1, 15)
-    fresh = tuple(
-        f"code_predictor.{part}.{i}." for part in ("model.codec_embedding", "lm_head") for i in unused
-    )
     state = model.state_dict()
     tensors = load_file(folder / "model.safetensors")
     if tensors.keys() != state.keys():
         raise ValueError(f"{folder}: other tensors than its config asks for: {tensors.keys() ^ state.keys()}")
-    model.load_state_dict(
-        {n: t if any(part in n for part in fresh) else tensors[n].float() for n, t in state.items()}
-    )
+    model.load_state_dict({n: t if is_unused(n, depth) else tensors[n].float() for n, t in state.items()})
     return model
 
 

@@ -20,16 +20,18 @@ PIECE_BYTES = 15 * 2**20
 _SPEAKER = "speaker_encoder."
 
 
+def is_unused(name: str, depth: int) -> bool:
+    """Whether tensor `name` is the table or the head of a code book from `depth` on."""
+    parts = ("model.codec_embedding", "lm_head")
+    return any(f"code_predictor.{part}.{i}." in name for part in parts for i in range(depth - 1, 15))
+
+
 def save_talker(model: TalkerModel, folder: Path, step: int, log: list[dict[str, Any]]) -> int:
     """Writes talker.pt.0, talker.pt.1, ... over those of the last save; returns their bytes."""
-    unused = range(model.sizes.depth - 1, 15)
-    skip = tuple(
-        f"code_predictor.{part}.{i}." for part in ("model.codec_embedding", "lm_head") for i in unused
-    )
     state = {
         name: tensor.detach().to("cpu", torch.bfloat16)
         for name, tensor in model.state_dict().items()
-        if not any(part in name for part in skip)
+        if not is_unused(name, model.sizes.depth)
     }
     blob = {
         "sizes": dataclasses.asdict(model.sizes),
