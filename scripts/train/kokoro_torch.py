@@ -74,8 +74,7 @@ class MaskedAdaIN(nn.Module):
 
 
 class KokoroTorch(nn.Module):
-    def __init__(self, model: onnx.ModelProto, noise: bool = True) -> None:
-        """noise: in the source signal, as the package has it and the ONNX file does not."""
+    def __init__(self, model: onnx.ModelProto) -> None:
         from transformers import AlbertConfig, AlbertModel
 
         super().__init__()
@@ -90,14 +89,9 @@ class KokoroTorch(nn.Module):
             for name, child in list(module.named_children()):
                 if isinstance(child, istftnet.AdaIN1d):
                     setattr(module, name, MaskedAdaIN(child.fc, self.frames))
-                elif isinstance(module, nn.ModuleList) and isinstance(child, istftnet.AdaIN1d):
-                    module[int(name)] = MaskedAdaIN(child.fc, self.frames)
             if hasattr(module, "weight_g"):
                 remove_weight_norm(module)
         self.load_state_dict(read_weights(model))
-        if not noise:
-            source = self.decoder.generator.m_source.l_sin_gen
-            source.forward = lambda f0: quiet_source(source, f0)
         self.eval()
 
     @torch.inference_mode()
@@ -144,14 +138,3 @@ def packed_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     """x (B, T, C), lengths (B,) on the CPU -> (B, T, 2 * units), 0 beyond the lengths."""
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
-
-
-def quiet_source(source: Any, f0: Tensor) -> tuple[Tensor, Tensor, None]:
-    """The harmonics without noise or random phases."""
-    harmonics = torch.arange(1, source.harmonic_num + 2, device=f0.device) * f0
-    rates = (harmonics / source.sampling_rate % 1).transpose(1, 2)
-    rates = nn.functional.interpolate(rates, scale_factor=1 / source.upsample_scale, mode="linear")
-    phase = rates.cumsum(2) * (2 * torch.pi * source.upsample_scale)
-    phase = nn.functional.interpolate(phase, scale_factor=float(source.upsample_scale), mode="linear")
-    voiced = (f0 > source.voiced_threshold).float()
-    return phase.transpose(1, 2).sin() * source.sine_amp * voiced, voiced, None
