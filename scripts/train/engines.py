@@ -9,6 +9,7 @@ in float16.
 import importlib
 import json
 import os
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -64,7 +65,18 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-class Hibari:
+class TextToSpeech:
+    """What synthesise.py asks for speech."""
+
+    def speak(self, text: str, random: Random) -> Utterance:
+        raise NotImplementedError
+
+    def speak_all(self, texts: Iterator[str], random: Random) -> Iterator[Utterance]:
+        """Utterances of the texts, not necessarily in their order."""
+        return (self.speak(text, random) for text in texts)
+
+
+class Hibari(TextToSpeech):
     """Voice "heart", and other vocal tracts by playing it faster or slower (named heart_x0.84 and so on)."""
 
     def __init__(
@@ -93,7 +105,7 @@ class Hibari:
         return Utterance(voice, text, f"_{phones}_", durations, samples)
 
 
-class Kokoro:
+class Kokoro(TextToSpeech):
     """Many voices, among them equal blends of two, by the shares at the top of this file."""
 
     def __init__(

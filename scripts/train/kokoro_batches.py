@@ -35,7 +35,6 @@ class BatchedKokoro(Kokoro):
         self.network = KokoroTorch(onnx.load(str(model))).to(self.device)
 
     def speak_all(self, texts: Iterator[str], random: Random) -> Iterator[Utterance]:
-        """Utterances of the texts, in another order."""
         while True:
             pool = [(text, self.draw_voice(random)) for text in islice(texts, POOL_BATCHES * self.batch)]
             if not pool:

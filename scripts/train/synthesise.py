@@ -26,6 +26,7 @@ from scripts.train.engines import (
     PRESET_SHARE,
     Hibari,
     Kokoro,
+    TextToSpeech,
     hibari_model,
     kokoro_model,
 )
@@ -35,13 +36,9 @@ from scripts.train.texts import Texts
 logger = logging.getLogger("synthesise")
 
 
-def speeches(engine: Hibari | Kokoro, texts: Texts, random: Random) -> Iterator[Utterance]:
+def speeches(engine: TextToSpeech, texts: Texts, random: Random) -> Iterator[Utterance]:
     """Tidied utterances without end."""
-    if isinstance(engine, BatchedKokoro):
-        spoken = engine.speak_all(texts, random)
-    else:
-        spoken = (engine.speak(text, random) for text in texts)
-    for speech in spoken:
+    for speech in engine.speak_all(texts, random):
         try:
             yield tidy(speech, head_ms=random.uniform(60, 120), tail_ms=random.uniform(60, 120))
         except UnusableSpeechError as error:
@@ -59,7 +56,7 @@ def work(args: argparse.Namespace, process: int) -> None:
     signal.signal(signal.SIGTERM, ask_to_stop)
     seed = args.seed * 1000 + process
     texts, random = Texts(seed, args.sentences), Random(seed)
-    engine: Hibari | Kokoro
+    engine: TextToSpeech
     if args.engine == "hibari":
         engine = Hibari(args.cache, args.plain_share, args.speeds)
     elif args.device == "cpu":
