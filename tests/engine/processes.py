@@ -27,8 +27,16 @@ def shared_memory() -> set[str]:
 
 def memory_mib(pid: int) -> float:
     """Of `pid` and all below it; what forks share is counted once (proportional set size)."""
-    app = psutil.Process(pid)
-    return sum(process.memory_full_info().pss for process in (app, *app.children(recursive=True))) / 2**20
+    return _proportional_mib(psutil.Process(pid)) + below_mib(pid)
+
+
+def below_mib(pid: int) -> float:
+    """Of all below `pid`, as `memory_mib` counts."""
+    return sum(map(_proportional_mib, psutil.Process(pid).children(recursive=True)))
+
+
+def _proportional_mib(process: psutil.Process) -> float:
+    return float(process.memory_full_info().pss) / 2**20
 
 
 def held_mib(pid: int) -> float:
@@ -42,10 +50,3 @@ def held_mib(pid: int) -> float:
             if line.startswith(("Pss_Anon:", "Pss_Shmem:", "SwapPss:")):
                 total_kib += int(line.split()[1])
     return total_kib / 2**10
-
-
-def stages_mib() -> float:
-    """Of all below this process, as `memory_mib` counts: not of the tests themselves."""
-    return (
-        sum(process.memory_full_info().pss for process in psutil.Process().children(recursive=True)) / 2**20
-    )
